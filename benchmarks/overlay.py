@@ -8,9 +8,10 @@
                                                     processes; overlay_survive.py
     survive_2_bad                                   the same with two of three, which is more than is promised: only
                                                     with `--only beyond`
-
-Not measured yet: `attach_pause` and `detach_pause`, the longest wait of a message while a relay joins or leaves a
-virtual node under load. They need relays that route, and will be a subject of their own here.
+    attach_pause, attach_pause_late, detach_pause   the longest wait of a message while a relay comes or goes;
+                                                    overlay_pauses.py
+    carrier_publish, carrier_fetch                  an overlay of one virtual node against the log carrier, in
+                                                    processes on one chain; overlay_carrier.py
 
 Results go to `build/bench/overlay.json`. `--only NAME` runs one subject and leaves the other rows; `--quick` is one
 short round, to see that it works.
@@ -18,17 +19,15 @@ short round, to see that it works.
 
 from __future__ import annotations
 
-import argparse
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import harness
+import overlay_carrier
 import overlay_counts
 import overlay_hops
+import overlay_pauses
 import overlay_survive
 
 SUITE = "overlay"
@@ -53,33 +52,27 @@ def survive_rows(quick: bool, rounds: int | None, bad: int = 1) -> Iterable[harn
     return overlay_survive.rows(replace(load, rounds=rounds or load.rounds), bad)
 
 
+def pause_rows(quick: bool, rounds: int | None) -> Iterable[harness.Row]:
+    load = overlay_pauses.QUICK if quick else overlay_pauses.Changing()
+    return overlay_pauses.rows(replace(load, rounds=rounds or load.rounds))
+
+
+def carrier_rows(quick: bool, rounds: int | None) -> Iterable[harness.Row]:
+    amount = overlay_carrier.QUICK if quick else overlay_carrier.Amount()
+    return overlay_carrier.rows(replace(amount, rounds=rounds or amount.rounds))
+
+
 SUBJECTS: dict[str, Callable[[bool, int | None], Iterable[harness.Row]]] = {
     "hops": hop_rows,
     "wire": wire_rows,
     "shares": share_rows,
     "survive": survive_rows,
+    "pauses": pause_rows,
+    "carrier": carrier_rows,
     "beyond": partial(survive_rows, bad=2),
 }
-ALL = ("hops", "wire", "shares", "survive")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="benchmarks of the overlay")
-    parser.add_argument("--only", choices=SUBJECTS, action="append", help="a subject; without it all of them")
-    parser.add_argument("--quick", action="store_true", help="one short round, to see that it works")
-    parser.add_argument("--rounds", type=int, help="how many, where there are rounds")
-    parser.add_argument("--into", type=Path, default=harness.RESULTS, help="the folder for overlay.json")
-    arguments = parser.parse_args()
-    harness.commit()  # of the code that is loaded by now
-    print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
-    for name in arguments.only or ALL:
-        began = time.monotonic()
-        print(f"\n{name} (load {os.getloadavg()[0]:.1f})", flush=True)
-        rows = list(SUBJECTS[name](arguments.quick, arguments.rounds))
-        harness.merge(arguments.into, SUITE, rows)
-        print(harness.table(rows))
-        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+ALL = ("hops", "wire", "shares", "survive", "pauses", "carrier")
 
 
 if __name__ == "__main__":
-    main()
+    harness.run_subjects(SUITE, SUBJECTS, ALL)

@@ -16,6 +16,7 @@ from sharing_world import PUBLISHER, SUBSCRIBER, TOKEN, chain, key_of, seeded
 from tallystick.runtime.effects import Role
 from tallystick.runtime.links import Links
 from tallystick.runtime.peers import LinkEnd, LinkLimits, PinnedPeer
+from tallystick.runtime.role_store import RoleStore
 
 __all__ = ["PUBLISHER", "SUBSCRIBER", "TOKEN", "addresses", "chain", "key_of", "link_of"]
 
@@ -23,9 +24,9 @@ __all__ = ["PUBLISHER", "SUBSCRIBER", "TOKEN", "addresses", "chain", "key_of", "
 LIMITS = LinkLimits(pause_min_s=0.02, pause_max_s=1.0)
 
 
-def link_of(name: bytes, role: Role, deliver: Callable[[Any], None]) -> Links:
+def link_of(name: bytes, role: Role, deliver: Callable[[Any], None], store: RoleStore | None = None) -> Links:
     """The party's end, listening on loopback, with the link key that the plan has for it."""
-    return Links(LinkEnd(name.hex(), seed=seeded("key", b"link" + name)), role, deliver=deliver, limits=LIMITS)
+    return Links(LinkEnd(name.hex(), seed=seeded("key", b"link" + name)), role, store, deliver=deliver, limits=LIMITS)
 
 
 def addresses(ports: Mapping[bytes, int]) -> dict[str, PinnedPeer]:

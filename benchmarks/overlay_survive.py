@@ -8,12 +8,13 @@ another. After a third of the load one relay of each virtual node fails, at an i
     corrupting  it sends false shares under its own signature, altered bodies, and frames with a flipped bit
 
 The way of failing goes around from virtual node to virtual node, and from round to round. A parcel counts as delivered
-if the subscriber opened its records: its body came through `ContentForwarding`, the joint promise and the publisher's
-signature verify, and the lane key comes from a secret that came through `SecretForwarding` in time. There is a new
-lane key every few parcels, so most of them pass the failing relays.
+if the subscriber opened its records: its body came through the relays, the joint promise and the publisher's signature
+verify, and the lane key comes from a secret that came through in time. There is a new lane key every few parcels, so
+most of them pass the failing relays. Relays are whole ones (`OverlayRelay`): both ends claim their places, and the
+publisher's edge orders.
 
-Left out, since routes are fixed and the ledger has no part here: the publisher's process signs the joint promises with
-the keys of two relays of the edge, where `Ordering` would; and relays of the subscriber's edge send it every parcel.
+Left out, since the ledger has no part here: the lease stays with a relay that does not fail, and nothing is anchored.
+Relays of the subscriber's edge send it every parcel, where it would fetch them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
@@ -38,18 +40,20 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "overlay"
 
 import harness
 import uvloop
-from carrying_world import Routes, alter, promised
+from carrying_world import alter
 from makers import INSTANCE, SCHEMA
 from makers import World as Publishing
 from makers import rows as records
-from overlay_parties import PUBLISHER, SUBSCRIBER, TOKEN, addresses, chain, key_of, link_of
-from sharing_world import Around, Client, Liar, false_shares, garbage
+from overlay_parties import addresses, chain, link_of
+from overlays import Claimant, advertiser, subscriber
+from relay_world import HERE, TOKEN, HonestRelay, SimLedger
+from relay_world import Reader as ShareReader
+from sharing_world import Around, Liar, false_shares, garbage
 
 from tallystick.carriers.overlay.carried import ContentMessage
-from tallystick.carriers.overlay.content_forwarding import CarriedParcel, ContentForwarding, ContentLimits
+from tallystick.carriers.overlay.content_forwarding import CarriedParcel
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.relayed_keys import ForwardingLimits
-from tallystick.carriers.overlay.secret_forwarding import SecretForwarding
+from tallystick.carriers.overlay.places import Lease
 from tallystick.carriers.overlay.share_ends import OpenedShares, give_shares
 from tallystick.errors import Refused
 from tallystick.parcel.keys import KnownKeys, LaneKey
@@ -57,12 +61,13 @@ from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.parcel.verify import verify_one
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Send, WakeAt
+from tallystick.runtime.role_store import SqliteRoleStore
 from tallystick.trust.plan import Plan
 from tallystick.trust.promise import JointPromise
 
 NODES, COUNT = 5, 3
 WAYS = ("killed", "corrupting", "stalled")
-SHARES, CONTENT = ForwardingLimits(), ContentLimits()
+CLAIM_S = 1.0  # between two times that both ends tell where they are, until all are connected
 RECORDS = 64
 LOST_S = 3.0  # after which what has not come will not
 
@@ -82,51 +87,48 @@ QUICK = Load(rounds=1, parcels=30, pause_s=0.03, key_parcels=5)
 # ── Relays ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ForwardingRelay:
-    """Shares and content of one relay, with fixed routes along the chain."""
+def ends(plan: Plan) -> tuple[Claimant, Claimant]:
+    """Publisher and subscriber."""
+    return advertiser("car", plan.nodes[0].identifier), subscriber("reader", plan.nodes[-1].identifier)
 
-    def __init__(self, name: bytes, plan: Plan, started: float) -> None:
-        self._plan = plan
-        node, self._index = plan.place(name) or (plan.nodes[0], 0)
-        self._is_first = node is plan.nodes[0]
-        subscribers = (SUBSCRIBER,) if node is plan.nodes[-1] else ()
-        around = Around({plan.version: plan}, node.identifier, subscribers)
-        self._secrets = SecretForwarding(name, key_of(name), around, os.urandom, started, SHARES)
-        routes = Routes({plan.version: plan}, node.identifier, subscribers)
-        self._content = ContentForwarding(name, INSTANCE, routes, CONTENT)
-        self._liar, self._random = Liar(name, around, 0, []), Random(name)
+
+class LoadedRelay(HonestRelay):
+    """A whole relay, which may be told to lie; what is published comes to it over a link of the publisher's."""
+
+    def __init__(self, name: bytes, plan: Plan, holder: bytes, started: float) -> None:
+        publisher, reader = ends(plan)
+        keys = {one.permit.principal: one.key.public for one in (publisher, reader)}
+        self._publisher, self._reader = publisher.permit.principal.hex(), reader.permit.principal.hex()
+        self._ledger = SimLedger([(0, plan)], Lease(holder, 1), keys)
+        super().__init__(name, self._ledger, int.from_bytes(os.urandom(8)), {}, started)
+        node, _ = plan.place(name) or (plan.nodes[0], 0)
+        self._liar, self._random = Liar(name, Around({plan.version: plan}, node.identifier), 0, []), Random(name)
         self._corrupts = False
 
     def corrupt(self) -> None:
         """From now on."""
         self._corrupts = True
 
-    def receive(self, event: Event, now: float) -> Sequence[Effect]:
-        effects = self._hear(event, now) if isinstance(event, Arrived) else self._wake(now)
+    def receive(self, event: Event, now: float) -> list[Effect]:
         found: list[Effect] = []
-        for effect in effects:
+        for effect in self._hear(event, now):
             if isinstance(effect, Deliver):  # parcels; evidence and suspicions are for whoever judges
                 found += self._hand_over(effect.value) if isinstance(effect.value, CarriedParcel) else []
             else:
                 found.append(effect)
         return [one for effect in found for one in self._corrupted(effect, now)] if self._corrupts else found
 
-    def _wake(self, now: float) -> list[Effect]:
-        return self._secrets.wake(now) + self._content.wake(now)
-
-    def _hear(self, event: Arrived, now: float) -> list[Effect]:
-        sender = bytes.fromhex(event.sender)
-        with suppress(Refused):
-            frame = OverlayFrame.decode(event.message)
-            if frame.kind is FrameKind.SHARES:
-                return self._secrets.take(frame, sender, now)
-            if self._is_first and sender == PUBLISHER:
-                return self._content.offer(*read_parcel(frame), now)
-            return self._content.take(frame, sender, now)
-        return []
+    def _hear(self, event: Event, now: float) -> list[Effect]:
+        if isinstance(event, Arrived) and event.sender == self._publisher:
+            with suppress(Refused):
+                frame = OverlayFrame.decode(event.message)
+                if frame.kind is FrameKind.CONTENT:
+                    parcel = Parcel.decode(frame.content)
+                    return self.judged(self.relay.propose(HERE, parcel, now), now)
+        return super().receive(event, now)
 
     def _hand_over(self, carried: CarriedParcel) -> list[Effect]:
-        return [Send(SUBSCRIBER.hex(), parcel_frame(carried.promise, carried.parcel))]
+        return [Send(self._reader, parcel_frame(carried.promise, carried.parcel))]
 
     def _corrupted(self, effect: Effect, now: float) -> list[Effect]:
         if not isinstance(effect, Send):
@@ -151,32 +153,45 @@ def read_parcel(frame: OverlayFrame) -> tuple[JointPromise, Parcel]:
 # ── Both ends ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Source:
-    """Publishes at a steady pace once its first parcel was opened, so that all are connected; a new lane key every few
-    parcels. Says which parcel it publishes."""
+def claims(who: Claimant, plan: Plan, now: float) -> list[Effect]:
+    """It tells every relay of its edge where it is."""
+    frame = OverlayFrame(FrameKind.ROUTE, plan.version, who.claim(now)).encode()
+    return [Send(relay.identifier.hex(), frame) for relay in plan.node(who.edge).relays]
 
-    def __init__(self, plan: Plan, load: Load, on_parcel: Callable[[int], None], is_ready: Callable[[], bool]) -> None:
-        self._plan, self._load, self._on_parcel, self._is_ready = plan, load, on_parcel, is_ready
+
+class Source:
+    """Publishes at a steady pace once all are connected, which the first lane key and then the first parcel show; a new
+    lane key every few parcels. Says which parcel it publishes."""
+
+    def __init__(self, plan: Plan, load: Load, on_parcel: Callable[[int], None], opened: Callable[[], int]) -> None:
+        """`opened` says how many lane keys and parcels the subscriber has opened."""
+        self._plan, self._load, self._on_parcel, self._opened = plan, load, on_parcel, opened
         self._lane, self._sent, self._next = Publishing().lane(), 0, 0.0
+        self._me, self._has_key = ends(plan)[0], False
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if isinstance(event, Arrived) or now < self._next or self._sent == self._load.parcels:
             return []
-        if self._sent == 1 and not self._is_ready():
-            return [WakeAt(now + self._load.pause_s)]
-        effects = self._new_key(now) if self._sent % self._load.key_parcels == 0 else []
+        self._next = now + (CLAIM_S if self._sent < 2 else self._load.pause_s)
+        if self._opened() <= self._sent < 2:
+            return [
+                WakeAt(self._next),
+                *claims(self._me, self._plan, now),
+                *([] if self._has_key else self._new_key(now)),
+            ]
+        effects = self._new_key(now) if self._sent and self._sent % self._load.key_parcels == 0 else []
         batch, entropy = records(RECORDS * self._sent, RECORDS), os.urandom(32)
         parcel = self._lane.seal(batch, now_ms=int(now * 1000), entropy=entropy)
-        frame = parcel_frame(promised(self._plan, parcel, self._sent), parcel)
+        frame = OverlayFrame(FrameKind.CONTENT, self._plan.version, parcel.encode()).encode()
         effects += [Send(relay.identifier.hex(), frame) for relay in self._plan.nodes[0].relays]
         self._on_parcel(self._sent)
-        self._sent, self._next = self._sent + 1, now + self._load.pause_s
+        self._sent += 1
         return [*effects, WakeAt(self._next)]
 
     def _new_key(self, now: float) -> list[Effect]:
-        lock = os.urandom(32)
-        fixed = self._plan, self._plan.nodes[0].identifier, PUBLISHER, lock, int(now * 1000)
-        given = give_shares(*fixed, (TOKEN,), os.urandom(32), key_of(PUBLISHER))
+        self._has_key, lock = True, os.urandom(32)
+        fixed = self._plan, self._me.edge, self._me.permit.principal, lock, int(now * 1000)
+        given = give_shares(*fixed, (TOKEN,), os.urandom(32), self._me.key)
         lane = self._lane
         lane.refresh(lane.topics, [lane_key(given.secret, lock, lane.lane, [one.permit for one in lane.topics])])
         return given.effects
@@ -198,7 +213,9 @@ class Reader:
         self._plan, world = plan, Publishing()
         world.lane()  # whose permit the book then has
         self._book = world.book()
-        self._shares = Client(SUBSCRIBER, {plan.version: plan}, plan.nodes[-1].identifier, SHARES)
+        publisher, self._me = ends(plan)
+        keys = {publisher.permit.principal: publisher.key.public}
+        self._shares, self._next = ShareReader(self._me, {plan.version: plan}, keys), 0.0
         self.secrets: dict[bytes, bytes] = {}  # by lock
         self._waiting: dict[bytes, list[tuple[int, VerifiedParcel]]] = {}  # by lock
         self.seen: set[int] = set()  # offsets of the bodies that are here
@@ -208,6 +225,9 @@ class Reader:
             if isinstance(event, Arrived) and OverlayFrame.decode(event.message).kind is FrameKind.CONTENT:
                 return self._take(*read_parcel(OverlayFrame.decode(event.message)))
             effects: list[Effect] = []
+            if now >= self._next and not self.seen:
+                self._next = now + CLAIM_S
+                effects += [WakeAt(self._next), *claims(self._me, self._plan, now)]
             for effect in self._shares.receive(event, now):
                 if isinstance(effect, Deliver) and isinstance(effect.value, OpenedShares):
                     self.secrets[effect.value.lock] = effect.value.secret
@@ -241,13 +261,13 @@ class Reader:
 # ── Processes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _relay_process(name: bytes, plan: Plan, pipe: Connection) -> None:
+def _relay_process(name: bytes, plan: Plan, holder: bytes, folder: str, pipe: Connection) -> None:
     """Tell the port, hear of the others, and forward until killed."""
 
     async def serve() -> None:
         # A relay takes no part in lane keys from before it was started; these begin once all are up.
-        role = ForwardingRelay(name, plan, started=0.0)
-        links = link_of(name, role, lambda value: None)
+        role = LoadedRelay(name, plan, holder, started=0.0)
+        links = link_of(name, role, lambda value: None, SqliteRoleStore(f"{folder}/{name.hex()}.sqlite"))
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, role.corrupt)
         pipe.send(links.port)
         links.set_peers(addresses(pipe.recv()))
@@ -261,14 +281,16 @@ def _relay_process(name: bytes, plan: Plan, pipe: Connection) -> None:
 class Relays:
     """A process for each; killed when the block is left, whatever state they are in."""
 
-    def __init__(self, plan: Plan, stack: ExitStack) -> None:
+    def __init__(self, plan: Plan, holder: bytes, stack: ExitStack) -> None:
         # Forked, so that fifteen processes do not load the same libraries on two cores.
         forking = multiprocessing.get_context("fork")
         self._processes, self._pipes, self.ports = {}, {}, {}
+        folder = stack.enter_context(TemporaryDirectory())
         for node in plan.nodes:
             for relay in node.relays:
                 ours, theirs = forking.Pipe()
-                process = forking.Process(target=_relay_process, args=(relay.identifier, plan, theirs), daemon=True)
+                given = relay.identifier, plan, holder, folder, theirs
+                process = forking.Process(target=_relay_process, args=given, daemon=True)
                 process.start()
                 stack.callback(process.join)
                 stack.callback(process.kill)
@@ -305,7 +327,8 @@ def survive(load: Load, turn: int, bad: int = 1) -> Survived:
         for more in range(bad):
             failing[node.relays[(2 * at + turn + more) % COUNT].identifier] = WAYS[(at + turn + more) % len(WAYS)]
     with ExitStack() as stack:
-        relays = Relays(plan, stack)
+        holder = next(relay.identifier for relay in plan.nodes[0].relays if relay.identifier not in failing)
+        relays = Relays(plan, holder, stack)
         return uvloop.run(_load(plan, relays, load, failing))
 
 
@@ -324,16 +347,19 @@ async def _load(plan: Plan, relays: Relays, load: Load, failing: dict[bytes, str
             raise SystemExit(f"error: parcel {value.offset} was opened twice, or has other records than were published")
         opened[value.offset] = time.monotonic()
 
-    source = link_of(PUBLISHER, Source(plan, load, on_parcel, lambda: bool(opened)), lambda value: None)
-    ending = Reader(plan)
-    reader = link_of(SUBSCRIBER, ending, on_opened)
-    ports = {**relays.ports, PUBLISHER: source.port, SUBSCRIBER: reader.port}
+    ending, (publisher, subscribing) = Reader(plan), [one.permit.principal for one in ends(plan)]
+    begun = lambda: bool(ending.secrets) + bool(opened)  # noqa: E731
+    source = link_of(publisher, Source(plan, load, on_parcel, begun), lambda value: None)
+    reader = link_of(subscribing, ending, on_opened)
+    ports = {**relays.ports, publisher: source.port, subscribing: reader.port}
     relays.introduce(ports)
     for links in (source, reader):
         links.set_peers(addresses(ports))
     tasks = [asyncio.create_task(links.run()) for links in (reader, source)]
     try:
         while len(gave) < load.parcels and not any(task.done() for task in tasks):
+            if relays.alive() < NODES * COUNT - len(failing):
+                raise SystemExit("error: a relay ended that should not, see above")
             await asyncio.sleep(0.05)
         with suppress(TimeoutError):
             async with asyncio.timeout(load.wait_s):

@@ -18,7 +18,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts import plans
 from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
 from tallystick.trust.plan import Plan, Relay, VirtualNode
-from tallystick.trust.promise import JointPromise
+from tallystick.trust.promise import JointAnchor, JointPromise
 from tallystick.trust.shares import Origin, ScalarShare, ShareList, ShareSet
 
 OVERLAY = seed("overlay")[:16]
@@ -117,6 +117,18 @@ def originated(publisher: Actor, lane: str = "lane", story: str = "") -> Origin:
     made = split(seed(f"split {lane}{story}"), seed(lane), 1, EDGE, Threshold(2, 3))
     what = publisher.id, seed(lane), 7, 1, EDGE, (HEART,), made.hop.commitments, seed(f"opens {story}")
     return Origin(*what).sign(publisher.key)
+
+
+def anchored(
+    overlay: OverlayWorld, size: int, root: bytes, fence: int = 1, signers: Sequence[int] = (1, 2), **change: Any
+) -> bytes:
+    """The anchor of `heart`, signed by these relays of the edge; `change` fields of it."""
+    joint = JointAnchor(overlay.world.instance, OVERLAY, 1, EDGE, fence, HEART, 0, size, root, 0, ())
+    joint = replace(joint, **change)
+    relays = next(overlay.relays[name] for name in overlay.relays if node_id(name) == joint.node)
+    for index in signers:
+        joint = joint.sign(index, relays[index - 1].key)
+    return joint.encode_entry()
 
 
 def ordered(overlay: OverlayWorld, parcel: str, /, *signers: int, **change: Any) -> JointPromise:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from chain_world import require_cometbft
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -21,6 +22,8 @@ NAMES = [
     *("wire_replicas", "wire_retransmit", "wire_coded"),
     *("reconstruct_10", "shares_10", "shares_10_quiet"),
 ]
+PAUSES = ["attach_pause", "attach_pause_late", "detach_pause"]
+CARRIER = ["carrier_publish", "carrier_fetch"]
 
 
 def short_run(folder: Path, *subjects: str) -> dict[str, harness.Row]:
@@ -40,6 +43,22 @@ def test_a_short_run_has_every_row(tmp_path: Path) -> None:
         rows["hop_redistribution"]["ours"] / rows["hop_redistribution"]["peer"]
     )
     assert (rows["shares_10"]["ours"], rows["shares_10"]["peer"]) == (9, 3**10)
+
+
+@pytest.mark.long
+def test_nothing_is_lost_while_a_relay_comes_or_goes_and_a_late_one_is_waited_for(tmp_path: Path) -> None:
+    rows = short_run(tmp_path, "pauses")
+    assert list(rows) == PAUSES
+    assert rows["detach_pause"]["ours"] < rows["attach_pause_late"]["ours"]  # which waits for half a second by design
+
+
+@pytest.mark.long
+@pytest.mark.chain
+def test_parcels_go_over_the_overlay_and_through_the_log_in_one_run(tmp_path: Path) -> None:
+    require_cometbft()
+    rows = short_run(tmp_path, "carrier")
+    assert list(rows) == CARRIER
+    assert all(row["ours"] > 0 and row["peer"] > 0 for row in rows.values())
 
 
 def test_the_peer_of_a_way_carries_as_many_bytes() -> None:
@@ -63,4 +82,4 @@ def test_all_parcels_survive_a_third_of_the_relays_and_not_two_thirds(tmp_path: 
 
 def test_the_committed_rows_are_those_of_the_suite() -> None:
     rows = harness.read(harness.ROOT / "benchmarks" / "results", overlay.SUITE)
-    assert [row["name"] for row in rows] == [*NAMES, "survive"]
+    assert [row["name"] for row in rows] == [*NAMES, "survive", *PAUSES, *CARRIER]

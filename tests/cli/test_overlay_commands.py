@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import Fleet, done, refused
+from commands import Fleet, done, refused, tally
 from ledger_world import seed
 from stack import PASSPHRASE
 
@@ -23,14 +23,13 @@ from tallystick.trust.plan import node_id, overlay_id
 ADMINISTRATORS = ("owner", "car", "reader")
 
 
-@pytest.fixture(scope="module")
-def relays(fleet: Fleet) -> list[str]:
-    """Twelve enrolled nodes, by their identifiers: enough for two overlays."""
+def enrolled(fleet: Fleet, what: str, count: int) -> list[str]:
+    """So many new nodes, by their identifiers."""
     trust, root = fleet.stack.node.trust, open_root(fleet.folder, PASSPHRASE)
     now_ms = int(fleet.stack.clock.now() * 1000)
     certificates = []
-    for number in range(12):
-        public = SigningKey.from_seed(seed(f"relay {number}")).public.raw
+    for number in range(count):
+        public = SigningKey.from_seed(seed(f"{what} {number}")).public.raw
         subject, until = subject_id(trust.instance, public), now_ms + 86_400_000
         made = Certificate(
             trust.instance, SubjectKind.NODE, subject, ALL_TENANTS, public, b"", now_ms - 1_000, until, ROOT_ID
@@ -39,6 +38,12 @@ def relays(fleet: Fleet) -> list[str]:
     with Session.open(fleet.owner) as session:
         session.author.write(*map(entries.enrol, certificates))
     return [one.subject.hex() for one in certificates]
+
+
+@pytest.fixture(scope="module")
+def relays(fleet: Fleet) -> list[str]:
+    """Twelve enrolled nodes: enough for two overlays."""
+    return enrolled(fleet, "relay", 12)
 
 
 @pytest.fixture(scope="module")
@@ -196,3 +201,17 @@ def bring_into_force(fleet: Fleet, file: Path) -> None:
         own = (session.identity.principal, session.identity.tenant)
         while ledger.height <= first:
             session.author.write(*(entries.refuse_attributes(*own, refused=refuses) for refuses in (True, False)))
+
+
+def test_an_identity_is_linked_to_an_edge_whose_relays_it_knows(fleet: Fleet, town: bytes) -> None:
+    error, hint = refused(2, "principal", "overlay", "town", "edge", "--home", fleet.car)
+    assert 'overlay "town" has no plan in force' in error
+    assert "tally overlay plan submit" in hint
+    assert "which overlay" in refused(2, "principal", "overlay", "--home", fleet.car)[0]
+    assert "asks its node" in done("principal", "overlay", "--off", "--home", fleet.car).out
+    way = fleet.car / "overlay.json"
+    way.write_text(json.dumps({"overlay": town.hex(), "edge": node_id(town, "edge").hex()}))
+    said = tally("status", "--home", fleet.car)
+    assert (said.code, "no plan in force" in said.out) == (4, True)
+    done("principal", "overlay", "--off", "--home", fleet.car)
+    assert not way.exists()

@@ -21,7 +21,7 @@ def load(name: str) -> Any:
         return importlib.import_module(f"experiments.synapse.{name}")
 
 
-@pytest.mark.parametrize("name", ["propagation", "fig09", "fig13", "placement", "detach"])
+@pytest.mark.parametrize("name", ["propagation", "fig09", "fig13", "placement", "detach", "attempts"])
 def test_a_figure_lands_in_its_band(name: str, tmp_path: Path) -> None:
     assert load(name).main(["--small", "--out", str(tmp_path)]) == 0
     with (tmp_path / f"{name}.csv").open(encoding="utf-8") as file:

@@ -21,11 +21,12 @@ from tallystick.carriers.overlay.content_forwarding import (
     Suspicion,
 )
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.surroundings import Branches
+from tallystick.carriers.overlay.surroundings import NOWHERE, Branches
 from tallystick.crypto.coding import CodedBlock, encode
 from tallystick.crypto.signatures import SigningKey
-from tallystick.parcel.header import SIGNATURE_CONTEXT
-from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.header import SIGNATURE_CONTEXT, Header
+from tallystick.parcel.labels import Wanted
+from tallystick.parcel.parcel import Parcel, is_front
 from tallystick.parcel.seal import Lane
 from tallystick.record.batch import Batch
 from tallystick.runtime.effects import Arrived, Effect, Event, Role, Send
@@ -79,6 +80,7 @@ class Routes:
     plans: dict[int, Plan]
     node: bytes
     subscribers: tuple[bytes, ...] = ()
+    wanted: Wanted = field(default_factory=lambda: Wanted(()))  # by everybody who is here or behind
 
     def plan(self, version: int) -> Plan | None:
         return self.plans.get(version)
@@ -86,6 +88,10 @@ class Routes:
     def branches(self, tokens: Sequence[bytes], came_from: bytes | None) -> Branches:
         nodes = self.plans[max(self.plans)].neighbours(self.node)
         return Branches(tuple(one.identifier for one in nodes if one.identifier > self.node), self.subscribers)
+
+    def wanting(self, tokens: Sequence[bytes], came_from: bytes | None, header: Header) -> Branches:
+        found = self.branches(tokens, came_from)
+        return found if self.wanted.asks_for(header) else NOWHERE
 
     def check_front(self, parcel: Parcel) -> None:
         CAR.public.verify(SIGNATURE_CONTEXT, parcel.signature, parcel.header.encoded)
@@ -235,7 +241,8 @@ class CarryingWorld:
         name = self.plans[1].nodes[-1].relays[index - 1].identifier.hex()
         told = [value for _, who, value in self.network.delivered if who == name and isinstance(value, CarriedParcel)]
         for one in told:
-            one.parcel.check_body()
+            if not is_front(one.parcel):
+                one.parcel.check_body()
         return sorted((one.promise.offset, one.parcel.hash) for one in told)
 
     def suspected(self) -> set[bytes]:

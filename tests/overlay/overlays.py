@@ -8,6 +8,7 @@ from functools import cache, partial
 from hashlib import sha256
 from itertools import product
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from makers import World, token
@@ -137,10 +138,12 @@ def make_routing(
     limits: RoutingLimits = RoutingLimits(),
     guard: GuardLimits = GUARD,
     clear: frozenset[bytes] = frozenset(),
+    tenants: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> Routing:
     keys = holders_key(lambda identifier: AUTHORITY if identifier == AUTHORITY.subject else None)
     judge = RoutingGuard(keys, frozenset(), guard)
-    return Routing(me, plan, judge, (ledger or Ledger()).is_ended, clear.__contains__, limits)
+    is_ended = (ledger or Ledger()).is_ended
+    return Routing(me, plan, judge, is_ended, clear.__contains__, limits, lambda one: tenants.get(one, one))
 
 
 class RelayRole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -11,6 +12,7 @@ from carrying_world import CAR
 from makers import INSTANCE, token
 from overlays import AUTHORITY, GUARD, Claimant, advertiser, subscriber
 from sharing_world import LINK, NOW, STARTED, chain, key_of, seeded
+from shelves import MemoryShelf
 
 from tallystick.carriers.overlay.claims import holders_key
 from tallystick.carriers.overlay.content_forwarding import CarriedParcel, ContentLimits
@@ -20,9 +22,9 @@ from tallystick.carriers.overlay.relay import Departed, OverlayRelay, RelayLimit
 from tallystick.carriers.overlay.share_ends import Given, OpenedShares, ShareReceiver, give_shares
 from tallystick.carriers.storage import Place
 from tallystick.crypto.signatures import VerifyKey
-from tallystick.errors import Malformed
+from tallystick.errors import Malformed, Refused
 from tallystick.guards.route import RoutingGuard
-from tallystick.parcel.header import SIGNATURE_CONTEXT
+from tallystick.parcel.header import SIGNATURE_CONTEXT, Header
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Role, Send, Woken
 from tallystick.runtime.network import Link, Network
@@ -41,8 +43,8 @@ class SimLedger:
     lease_now: Lease
     keys: dict[bytes, VerifyKey]
     height: int = 1
-    parcels: dict[bytes, Parcel] = field(default_factory=dict)
     ended: set[bytes] = field(default_factory=set)
+    permits_end: float = float("inf")
 
     def plans(self) -> Sequence[tuple[int, Plan]]:
         return self.known
@@ -59,11 +61,13 @@ class SimLedger:
     def anchored(self, place: Place) -> int:
         return 0
 
+    kept = anchored
+
     def block(self) -> tuple[int, int]:
         return self.height, 1
 
-    def stored(self, place: Place, parcel: bytes) -> Parcel | None:
-        return self.parcels.get(parcel)
+    def is_next(self, place: Place, header: Header) -> bool:
+        return header.sequence == 0
 
     def key_of(self, principal: bytes) -> VerifyKey | None:
         return self.keys.get(principal)
@@ -71,8 +75,11 @@ class SimLedger:
     def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool:
         return publisher in self.keys
 
-    def may_subscribe(self, subscriber: bytes, tokens: Sequence[bytes]) -> bool:
-        return subscriber in self.keys
+    def share_of(self, principal: bytes) -> bytes:
+        return principal
+
+    def may_pull(self, subscriber: bytes, permit: bytes, tokens: Sequence[bytes], now: float) -> bool:
+        return subscriber in self.keys and now < self.permits_end
 
     def check_front(self, parcel: Parcel) -> None:
         CAR.public.verify(SIGNATURE_CONTEXT, parcel.signature, parcel.header.encoded)
@@ -85,14 +92,15 @@ class SimLedger:
 
 
 class HonestRelay:
-    """The real role; what it cannot judge its guards find good."""
+    """The real role; its guards find good what its publisher signed."""
 
     def __init__(self, name: bytes, ledger: SimLedger, seed: int, stored: Mapping[str, bytes], started: float) -> None:
         keys = holders_key(lambda identifier: AUTHORITY if identifier == AUTHORITY.subject else None)
         who = RelayName(name, INSTANCE, key_of(name))
         random = Random(f"{seed}/{name.hex()}")
         guard = RoutingGuard(keys, frozenset(), GUARD)
-        self.name, self.relay = name, OverlayRelay(who, ledger, guard, random.randbytes, stored, started, LIMITS)
+        self.name, self.shelf, self._check = name, MemoryShelf(), ledger.check_front
+        self.relay = OverlayRelay(who, ledger, self.shelf, guard, random.randbytes, stored, started, LIMITS)
 
     def receive(self, event: Event, now: float) -> list[Effect]:
         return self.judged(self.relay.receive(event, now), now)
@@ -100,7 +108,10 @@ class HonestRelay:
     def judged(self, effects: list[Effect], now: float) -> list[Effect]:
         for effect in list(effects):
             if isinstance(effect, Deliver) and isinstance(effect.value, Unjudged):
-                effects += self.relay.propose(*effect.value, now)
+                with suppress(Refused):
+                    self._check(effect.value.parcel)
+                    effect.value.parcel.check_body()
+                    effects += self.relay.propose(effect.value.place, effect.value.parcel, now)
         return effects
 
 
@@ -210,7 +221,6 @@ class RelayWorld:
     def publish(self, parcels: Sequence[Parcel]) -> None:
         """Every relay of the publisher's edge gets them, in an order of its own, and its guards find them good."""
         random = Random(self.seed)
-        self.ledger.parcels |= {one.hash: one for one in parcels}
         for relay in self.ledger.newest_plan().node(self.publisher.edge).relays:
             role = self.role(relay.identifier)
             for parcel in random.sample(list(parcels), len(parcels)):

@@ -15,7 +15,7 @@ from tallystick.carriers.overlay.secret_forwarding import SecretForwarding
 from tallystick.carriers.overlay.share_ends import Given, OpenedShares, ShareReceiver, give_shares
 from tallystick.carriers.overlay.surroundings import Branches
 from tallystick.crypto.signatures import SigningKey, VerifyKey
-from tallystick.errors import Malformed
+from tallystick.errors import Malformed, Refused
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Role, Send, WakeAt
 from tallystick.runtime.network import Link, Network
 from tallystick.trust.plan import Plan, Relay, VirtualNode
@@ -25,6 +25,7 @@ TOKEN = b"t" * 16
 STARTED, NOW = 1_000.0, 1_100.0
 LIMITS = ForwardingLimits(hop_wait_s=0.5)
 LINK = Link(0.001, 0.02)
+PERMIT = b"subscriber's one"
 PUBLISHER, SUBSCRIBER, STRANGER = (name * 16 for name in (b"P", b"S", b"X"))
 
 
@@ -69,6 +70,9 @@ class Around:
     node: bytes
     subscribers: tuple[bytes, ...] = ()
     publishers: tuple[bytes, ...] = (PUBLISHER,)
+    ended: set[bytes] = field(default_factory=set)  # permits
+    permitted: tuple[bytes, ...] = (TOKEN,)  # topics of the subscriber's permit
+    tenants: dict[bytes, bytes] = field(default_factory=dict)  # of publishers; of others their own name
 
     def plan(self, version: int) -> Plan | None:
         return self.plans.get(version)
@@ -83,8 +87,14 @@ class Around:
     def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool:
         return publisher in self.publishers
 
-    def may_subscribe(self, subscriber: bytes, tokens: Sequence[bytes]) -> bool:
-        return subscriber == SUBSCRIBER
+    def share_of(self, principal: bytes) -> bytes:
+        return self.tenants.get(principal, principal)
+
+    def has_ended(self, permit: bytes) -> bool:
+        return permit in self.ended
+
+    def may_pull(self, subscriber: bytes, permit: bytes, tokens: Sequence[bytes], now: float) -> bool:
+        return (subscriber, permit) == (SUBSCRIBER, PERMIT) and bool(set(tokens) & set(self.permitted))
 
 
 Lie = Callable[["Liar", Send, float], list[Effect]]
@@ -102,8 +112,16 @@ class Honest:
         if isinstance(event, Arrived):
             frame, sender = OverlayFrame.decode(event.message), bytes.fromhex(event.sender)
             pulled = frame.kind is FrameKind.PULL
-            return self.forwarding.pull(frame, sender) if pulled else self.forwarding.take(frame, sender, now)
+            return self.pulled(frame, sender, now) if pulled else self.forwarding.take(frame, sender, now)
         return self.forwarding.wake(now)
+
+    def pulled(self, frame: OverlayFrame, sender: bytes, now: float) -> Sequence[Effect]:
+        """As a relay does it."""
+        try:
+            return self.forwarding.pull(frame, sender, now)
+        except Refused as error:
+            self.forwarding.dropped[error.reason] += 1
+            return []
 
 
 class Liar(Honest):

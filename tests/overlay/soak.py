@@ -3,23 +3,22 @@
     PYTHONPATH=tests python tests/overlay/soak.py --seed 7 --count 1000
 
 A schedule is a chain of virtual nodes drawn by the seed, with as many bad relays in each as there may be and lies
-drawn for each: secrets, parcels, or whole relays. It ends with the seed of the first that fails, which alone is to be
-run again.
+drawn for each: secrets, parcels, whole relays, or the order at an edge. It ends with the seed of the first that fails,
+which alone is to be run again.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from random import Random
 
 import test_content_forwarding
+import test_ordering
 import test_relay
 import test_secret_forwarding
 from carrying_world import STRATEGIES, CarryingWorld, sealed
 from relay_world import RelayWorld
 from sharing_world import World
+from soaking import soak
 
 from tallystick.carriers.overlay.content_forwarding import ContentLimits
 from tallystick.runtime.network import Link
@@ -49,7 +48,11 @@ def relays(seed: int, random: Random) -> None:
     test_relay.through(world)
 
 
-KINDS = (secrets, parcels, relays)
+def orders(seed: int, random: Random) -> None:
+    test_ordering.holds(test_ordering.run_schedule(seed))
+
+
+KINDS = (secrets, parcels, relays, orders)
 
 
 def run(seed: int) -> None:
@@ -58,28 +61,5 @@ def run(seed: int) -> None:
     KINDS[seed % len(KINDS)](seed, random)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    arguments = parser.parse_args()
-    began, done = time.monotonic(), 0
-    while done < arguments.count if arguments.count else time.monotonic() - began < 60 * arguments.minutes:
-        seed = arguments.seed + done
-        try:
-            run(seed)
-        except BaseException:
-            sys.stderr.write(
-                f"seed {seed} failed: PYTHONPATH=tests python tests/overlay/soak.py --seed {seed} --count 1\n"
-            )
-            raise
-        done += 1
-        if done % 100 == 0:
-            sys.stdout.write(f"{done} schedules, {time.monotonic() - began:.0f} s\n")
-            sys.stdout.flush()
-    sys.stdout.write(f"{done} schedules of the overlay held, {time.monotonic() - began:.0f} s\n")
-
-
 if __name__ == "__main__":
-    main()
+    soak(run, "PYTHONPATH=tests python tests/overlay/soak.py --seed {} --count 1", __doc__)

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from carrying_world import sealed
+from carrying_world import sealed, sealed_long
 from ledger_world import Bench
 from sharing_world import (
     LIES,
@@ -30,6 +30,7 @@ from test_ordering import HERE, Edge, Ledger, Orderly, fork
 from without import without
 
 from tallystick import wire
+from tallystick.carriers.carrier import split_frames
 from tallystick.carriers.overlay.accuse import accuse
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.places import Lease
@@ -232,13 +233,13 @@ def signed(ledger: Ledger, parcel: Parcel, by: int, stored: Mapping[str, bytes])
 def led_astray(bench: Bench) -> list[bytes]:
     """What a relay signs under two fences, and then of one that fell back to the first: its view of the ledger did."""
     ledger = Ledger({1: chain((5,))}, Lease(relay_name(1, 1), 1), instance=bench.world.instance)
-    one, two, three = sealed(8)[:3]
+    one, two, three = sealed(8)[0], sealed_long()[0], sealed(1, (2, 3))[0]
     first = signed(ledger, one, 1, {})
     ledger.lease_now = Lease(relay_name(1, 3), 2)
     second = signed(ledger, two, 3, first)
     ledger.lease_now = Lease(relay_name(1, 1), 1)
     third = signed(ledger, three, 1, second)
-    return [value for stored in (first, second, third) for value in stored.values()]
+    return [split_frames(value)[0] for stored in (first, second, third) for value in stored.values()]
 
 
 def test_a_relay_whose_ledger_fell_back_does_not_convict_itself() -> None:

@@ -23,14 +23,15 @@ from without import without
 
 from tallystick import wire
 from tallystick.carriers.overlay.carried import ContentMessage, RelayedParcel, name_carried
-from tallystick.carriers.overlay.content import Strategy
+from tallystick.carriers.overlay.content import Strategy, carrier
 from tallystick.carriers.overlay.content_forwarding import CarriedParcel, ContentLimits
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.crypto.coding import encode
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.parcel.header import SIGNATURE_CONTEXT
-from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.effects import Arrived, Deliver, Effect, Woken
+from tallystick.parcel.labels import LABEL_BYTES, Wanted
+from tallystick.parcel.parcel import Parcel, is_front
+from tallystick.runtime.effects import Arrived, Deliver, Effect, Send, WakeAt, Woken
 from tallystick.runtime.network import Link
 from tallystick.trust.promise import JointPromise
 
@@ -106,6 +107,20 @@ def test_virtual_nodes_of_different_sizes_speak_of_the_same_parts() -> None:
     holds(CarryingWorld(sizes, 1525, bad(sizes, 1525), Link(0.001, 0.02, reorder=0.05, held_max_s=2.0)), sealed(3))
 
 
+def test_one_copy_goes_round_those_who_keep_it_back() -> None:
+    """Its carrier at each hop drops it; without asking it never comes."""
+    sizes, limits = (3, 3, 3), ContentLimits(strategy=Strategy.ONE_COPY)
+    carriers: dict[tuple[int, int], Sequence[Drop]] = {
+        (hop + 1, carrier(0, hop, size) + 1): [drop] for hop, size in enumerate(sizes)
+    }
+    holds(CarryingWorld(sizes, 1, carriers, limits=limits), sealed(2))
+    with without("asking for what did not come"):
+        world = CarryingWorld(sizes, 1, carriers, limits=limits)
+        world.offer(sealed(2))
+        world.run()
+        assert not any(world.delivered(index) for index in (1, 2, 3) if (3, index) not in carriers)
+
+
 def test_a_relay_that_drops_everything_is_suspected() -> None:
     world = CarryingWorld((3, 3, 3), bad={(2, 1): [drop]})
     holds(world, sealed(2))
@@ -119,6 +134,33 @@ def test_with_one_bad_relay_too_many_nothing_arrives() -> None:
     assert not world.delivered(1)
 
 
+def test_a_parcel_of_which_nothing_is_missing_is_left_alone() -> None:
+    """One look when its parts had time to come, and one when it is over."""
+    world, parcel = CarryingWorld((3, 3)), sealed(1)[0]
+    promise, limits = promised(world.plans[1], parcel, 0), ContentLimits()
+    message = ContentMessage(promise.encode(), parcel.encode_front(), None, bytes(parcel.body))
+    soon, end = WakeAt(NOW + limits.hop_wait_s), WakeAt(NOW + limits.hop_keep_s)
+    first, last = world.relay(1, 1), world.relay(2, 1)
+    assert end in first.content.offer(promise, parcel, NOW)
+    assert soon in last.receive(arrived(message, relay_name(1, 1)), NOW)
+    assert last.receive(Woken(), soon.time) == [end]
+
+
+def test_a_relay_that_rests_fetches_what_it_is_asked_for() -> None:
+    parcel = sealed(1, (2, 3))[0]
+    world = CarryingWorld((3, 3, 3))
+    world.offer([parcel])
+    world.run(5.0)
+    relay, name = world.relay(2, 1), name_carried(promised(world.plans[1], parcel, 0))
+    errand = relay.content._errands[name]
+    (lacking, *_) = sorted({0, 1, 2} - errand.carried.held)
+    assert errand.rests
+    effects = relay.receive(Arrived(relay_name(3, 1).hex(), question(name, lacking)), NOW + 5)
+    assert [effect for effect in effects if isinstance(effect, WakeAt)] == [WakeAt(NOW + 5.5)]
+    asked = [effect for effect in relay.receive(Woken(), NOW + 5.5) if isinstance(effect, Send)]
+    assert {OverlayFrame.decode(one.message).kind for one in asked} == {FrameKind.ASK}
+
+
 def test_without_asking_what_is_lost_stays_lost() -> None:
     sizes = (3, 3, 3)
     with without("asking for what did not come"):
@@ -128,6 +170,68 @@ def test_without_asking_what_is_lost_stays_lost() -> None:
         assert not world.delivered(1)
         assert not world.delivered(2)
     holds(CarryingWorld(sizes, 1, {(number, number): [drop] for number in (1, 2, 3)}), sealed(2, (2, 3)))
+
+
+# --- bodies go where they are wanted ---
+
+
+def labelled(parcels: Sequence[Parcel]) -> list[Parcel]:
+    """Each with a label of its own number."""
+    found = []
+    for number, parcel in enumerate(parcels):
+        header = replace(parcel.header, labels=(label(number),))
+        found.append(Parcel(header, CAR.sign(SIGNATURE_CONTEXT, header.encoded), parcel.body))
+    return found
+
+
+def label(number: int) -> bytes:
+    return bytes([1, 0]) + bytes([number]) * LABEL_BYTES
+
+
+def asking(world: CarryingWorld, nodes: Sequence[int], *numbers: int) -> None:
+    """Who is at these virtual nodes, or behind them, asks for these labels."""
+    epoch = sealed(1)[0].header.topics[0].epoch.to_bytes(4, "big")
+    for node in nodes:
+        for index in range(1, world.sizes[node - 1] + 1):
+            world.relay(node, index).routes.wanted = Wanted(epoch + label(number) for number in numbers)
+
+
+def fronts(world: CarryingWorld, index: int) -> list[int]:
+    """Offsets of what an edge relay of the subscriber delivered without a body."""
+    name = relay_name(len(world.sizes), index).hex()
+    told = [value for _, who, value in world.network.delivered if who == name and isinstance(value, CarriedParcel)]
+    return sorted(one.promise.offset for one in told if is_front(one.parcel))
+
+
+@pytest.mark.parametrize(("strategy", "coded"), STRATEGIES)
+@pytest.mark.parametrize("manner", [None, *MANNERS])
+def test_a_body_goes_only_where_a_label_asks_for_it_and_the_front_everywhere(
+    manner: str | None, strategy: Strategy, coded: tuple[int, int] | None
+) -> None:
+    sizes, parcels = (3, 3, 3), labelled(sealed(4, coded))
+    liars = {} if manner is None else bad(sizes, 1, [MANNERS[manner]])
+    world = CarryingWorld(sizes, 1, liars, limits=ContentLimits(strategy=strategy))
+    asking(world, (1, 2, 3), 0, 2)
+    holds(world, parcels)
+    for index in range(1, 4):
+        if (3, index) not in liars:
+            assert fronts(world, index) == [1, 3]
+    held = [world.relay(2, index).content._errands.values() for index in range(1, 4) if (2, index) not in liars]
+    assert not any(one.carried.held for errands in held for one in errands if one.carried.promise.offset in (1, 3))
+
+
+@pytest.mark.parametrize("lying", [False, True])
+@pytest.mark.parametrize(("strategy", "coded"), STRATEGIES)
+def test_who_knows_more_than_those_before_it_asks_and_gets_the_body(
+    strategy: Strategy, coded: tuple[int, int] | None, lying: bool
+) -> None:
+    """The claim has not come to the relays on the way yet, of which some may lie."""
+    sizes = (3, 3, 3)
+    world = CarryingWorld(sizes, 2, bad(sizes, 2) if lying else {}, limits=ContentLimits(strategy=strategy))
+    asking(world, (1, 2), 0)
+    asking(world, (3,), 0, 1)
+    holds(world, labelled(sealed(2, coded)))
+    assert not any(fronts(world, index) for index in range(1, 4))
 
 
 # --- who can make a relay carry something ---

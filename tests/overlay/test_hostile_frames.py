@@ -35,6 +35,8 @@ from sharing_world import (
     relay_name,
     seeded,
 )
+from shelves import MemoryShelf
+from test_catching_up import Party
 from test_ordering import HERE, Ledger, Orderly
 
 from tallystick import wire
@@ -44,6 +46,7 @@ from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.places import Lease, OrderingLimits
 from tallystick.carriers.overlay.relayed_keys import ForwardingLimits, SharesMessage
 from tallystick.carriers.overlay.share_ends import give_shares
+from tallystick.carriers.storage import Place
 from tallystick.crypto import group
 from tallystick.errors import Malformed
 from tallystick.runtime.effects import Arrived, Send, Woken
@@ -78,10 +81,13 @@ class Roles:
         self.content[0].content.offer(promised(PLAN, PARCELS[0], 0), PARCELS[0], NOW)
         self.ordering = Orderly(relay_name(1, 2), Ledger({1: PLAN}, Lease(relay_name(1, 1), 1)), {})
         self.ordering.propose(PARCELS[0], NOW)
+        full = MemoryShelf(RELAYS, {HERE: [one.encode() for one in PARCELS]})
+        self.catching = Party(relay_name(1, 2), full)
+        self.catching.role.want(Place(HERE.token, 1), 0, 8, full.tree(HERE).root(), NOW)
 
     @property
     def all(self) -> list[Any]:
-        return [*self.secret, self.client, *self.content, self.ordering]
+        return [*self.secret, self.client, *self.content, self.ordering, self.catching]
 
     def tell(self, frame: bytes, sender: bytes, now: float) -> None:
         """Every role, also those that the frame is not for."""
@@ -112,6 +118,7 @@ class Roles:
         limits = OrderingLimits()
         assert len(heard) <= limits.ahead_max
         assert all(len(stories) <= 3 * limits.stories_max for stories in heard.values())
+        assert len(self.catching.role._errands) == 1, "what nobody proved is still wanted"
 
     def check_forgotten(self, now: float) -> None:
         later = now + LIMITS.keep_s + 1
@@ -255,8 +262,14 @@ class Wild:
             (FrameKind.FETCH, self.one(HERE.token, TOKEN), self.number(0), self.number(0), PARCELS[0].hash),
             (FrameKind.ROUTE, b""),
             (FrameKind.STATE, None),
+            (FrameKind.CATCH_UP, self.question(), None),
+            (FrameKind.CATCH_UP, self.question(), [[self.one(*PARCELS).encode()], self.one([], [name]), []]),
         )
         return OverlayFrame(kind, self.number(1), wire.encode([1, *content])).encode()
+
+    def question(self) -> bytes:
+        place = self.one(HERE.token, TOKEN), self.number(0, 1)
+        return wire.encode([1, *self.one((*place, self.number(0), self.number(8), self.number(0)), ([bytes(32)],))])
 
     def order(self, sender: bytes) -> bytes:
         parcel = self.one(None, None, self.one(*PARCELS).encode(), b"x")
@@ -287,6 +300,7 @@ def layers(roles: Roles) -> Sequence[Any]:
         roles.client.receiver,
         *(one.content for one in roles.content),
         roles.ordering.ordering,
+        roles.catching.role,
     ]
 
 

@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 from carrying_world import HonestCarrier, Routes, promised
-from makers import INSTANCE
-from sharing_world import NOW, PUBLISHER, Around, Honest, relay_name
+from makers import INSTANCE, World
+from sharing_world import NOW, PUBLISHER, Around, Honest, key_of, relay_name
+from shelves import MemoryShelf
 from test_ordering import HERE, Ledger, Orderly
 
 from tallystick import wire
+from tallystick.carriers.accounts import permit_name
+from tallystick.carriers.overlay.anchoring import Anchoring
 from tallystick.carriers.overlay.carried import ContentMessage, name_carried
+from tallystick.carriers.overlay.catching_up import CatchingUp
 from tallystick.carriers.overlay.content_forwarding import ContentLimits
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.places import Lease
@@ -38,11 +42,6 @@ PLAN = Plan.decode(unhex(VECTORS["plan"]))
 PARCELS = [Parcel.decode(unhex(text)) for text in VECTORS["parcels"]]
 
 
-class Shelf(Ledger):
-    def stored(self, place: Place, parcel: bytes) -> Parcel | None:
-        return next((one for one in PARCELS if one.hash == parcel), None)
-
-
 def told(data: bytes) -> tuple[list[Effect], Counter[str]]:
     """What the role that a frame is for does with it, and what it drops."""
     kind = OverlayFrame.decode(data).kind
@@ -56,7 +55,25 @@ def told(data: bytes) -> tuple[list[Effect], Counter[str]]:
         if not here:
             carrier.content.offer(promised(PLAN, PARCELS[0], 0), PARCELS[0], NOW)
         return list(carrier.receive(Arrived(relay_name(sender + 1, 1).hex(), data), NOW)), carrier.content.dropped
-    orderly = Orderly(relay_name(1, 2), Shelf({1: PLAN}, Lease(relay_name(1, 1), 1)), {})
+    if kind is FrameKind.CATCH_UP:
+        permit = World().permit("car", "brakes")
+        stored, blobs = [one.encode() for one in PARCELS], {permit_name(permit.identifier): permit.encode()}
+        shelf = MemoryShelf([relay_name(1, 2)], {HERE: stored}, blobs)
+        role = CatchingUp(relay_name(1, 1), shelf, lambda sender: True, lambda: 1)
+        role.want(Place(HERE.token, 1), 0, 2, shelf.tree(HERE).root(), NOW)
+        if wire.decode(OverlayFrame.decode(data).content)[-1] is not None:
+            shelf.blobs.clear()
+        return role.take(OverlayFrame.decode(data), relay_name(1, 2), NOW), role.dropped
+    if kind is FrameKind.ANCHOR:
+        kept = MemoryShelf(parcels={HERE: [one.encode() for one in PARCELS]})
+        ledger, me = Ledger({1: PLAN}, Lease(relay_name(1, 1), 1)), relay_name(1, 2)
+        anchoring = Anchoring(me, INSTANCE, key_of(me), ledger, kept.root_at)
+        return anchoring.take(OverlayFrame.decode(data), relay_name(1, 1), NOW), anchoring.dropped
+    ledger = Ledger({1: PLAN}, Lease(relay_name(1, 1), 1))
+    orderly = Orderly(relay_name(1, 2), ledger, {})
+    if kind is FrameKind.BRING:
+        ledger.lease_now = Lease(relay_name(1, 2), 1)
+        return list(orderly.receive(Arrived(relay_name(1, 1).hex(), data), NOW)), orderly.ordering.dropped
     orderly.propose(PARCELS[0], NOW)
     content = wire.encode([1, promised(PLAN, PARCELS[0], 0, (1,)).encode(), None])
     orderly.receive(Arrived(relay_name(1, 1).hex(), OverlayFrame(FrameKind.ORDER, 1, content).encode()), NOW)
@@ -80,7 +97,7 @@ def test_frames(name: str) -> None:
 
 
 def read(fields: list[Any]) -> list[Any]:
-    return [unhex(one) if isinstance(one, str) else one for one in fields]
+    return [unhex(one) if isinstance(one, str) else read(one) if isinstance(one, list) else one for one in fields]
 
 
 @pytest.mark.parametrize("name", FRAMES["bad"])

@@ -372,6 +372,28 @@ def test_tables_are_bounded_for_each_principal_and_in_all() -> None:
             routing.take(one.claim(NOW), at(2), NOW)
 
 
+def test_a_tenant_with_many_principals_leaves_room_for_others() -> None:
+    many = [subscriber(f"puppet {number}", RIGHT) for number in range(8)]
+    tenants = {one.permit.principal: b"greedy" for one in many}
+
+    def fill() -> Routing:
+        routing = middle(limits=RoutingLimits(claims_max=8, tenant_max=4), tenants=tenants)
+        for one in (*many, subscriber("shop", RIGHT)):
+            routing.receive(one.claim(NOW), at(2), NOW)
+        return routing
+
+    routing = fill()
+    assert routing.statistics().live == 4 + 1
+    assert routing.statistics().refused == {"too-many-claims": 4}
+    routing.take(many[0].undo(NOW), at(2), NOW)
+    assert reason(routing, many[5].claim(NOW), at(2)) == "too-many-claims"  # the order is remembered
+    routing.sweep(max(one.permit.not_after_ms for one in many) / 1000)
+    assert not routing._store._held
+    assert not routing._store._tenants
+    with without("the room for one tenant"):
+        assert fill().statistics().refused == {"tables-full": 1}  # the other's
+
+
 def test_who_is_refused_over_there_covers_nobody_here() -> None:
     """A reader whose share is spent on the left would otherwise starve all whom it covers here."""
 

@@ -4,20 +4,18 @@ make up (000, appendix, "Replica placement framework")."""
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.carriers.overlay.placement import (
+from tallystick.client.placement import (
     OverlayPath,
     Placement,
     PlacementLimits,
     RelayOffer,
     apportion,
-    count_failures,
     phase_two,
     place,
     priorities,
@@ -173,30 +171,3 @@ def test_a_node_grows_only_within_every_limit(limits: PlacementLimits, words: st
 def test_a_limit_that_three_relays_break_already_is_named() -> None:
     with pytest.raises(Misuse, match=r"too many already: .* output queues of a relay in B2, at most 8"):
         place(PATHS, offers(24), {}, PlacementLimits(fan_out=8), once=False)
-
-
-# --- failures ---
-
-MEMBERS = {"V1": ["a1", "a2", "a3"], "V2": ["b1", "b2", "b3", "b4", "b5"]}
-
-
-def test_a_failure_counts_from_f_plus_one_reporters_of_one_virtual_node() -> None:
-    assert count_failures([("a1", "b1", "i")], MEMBERS) == {"V1": 0, "V2": 0}
-    assert count_failures([("a1", "b1", "i"), ("a2", "b1", "i")], MEMBERS) == {"V1": 0, "V2": 1}
-    assert count_failures([("b1", "a1", "i"), ("b2", "a1", "i")], MEMBERS) == {"V1": 0, "V2": 0}
-    assert count_failures([(f"b{at}", "a1", "i") for at in (1, 2, 3)], MEMBERS) == {"V1": 1, "V2": 0}
-
-
-def test_liars_of_the_model_s_number_make_up_nothing_however_they_report() -> None:
-    """One of V1 and two of V2, together, with every incident they like, again and again."""
-    for two in combinations(MEMBERS["V2"], 2):
-        liars = ["a1", *two, "a stranger"]
-        reports = [(liar, victim, f"i{at}") for liar in liars for victim in ("a2", "b5", "a1") for at in range(20)] * 3
-        assert count_failures(reports, MEMBERS) == {"V1": 0, "V2": 0}
-
-
-def test_an_incident_counts_once_and_nobody_reports_on_itself() -> None:
-    seen = [(reporter, "b1", "i") for reporter in (*MEMBERS["V1"], *MEMBERS["V2"])]
-    assert count_failures(seen * 2, MEMBERS)["V2"] == 1
-    assert count_failures([("a1", "a1", "i"), ("a2", "a1", "i")], MEMBERS)["V1"] == 0
-    assert count_failures([("a1", "a stranger", "i"), ("a2", "a stranger", "i")], MEMBERS) == {"V1": 0, "V2": 0}

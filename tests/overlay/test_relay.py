@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
 import pytest
 from carrying_world import sealed
 from relay_world import RelayWorld
-from sharing_world import LINK, chain
+from sharing_world import LINK, chain, seeded
+from without import without
 
+from tallystick.carriers.overlay.accuse import SAID_MAX, Accusations
+from tallystick.carriers.overlay.content_forwarding import Suspicion
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.membership import attached, detached
 from tallystick.carriers.overlay.places import Lease
+from tallystick.carriers.overlay.relayed_keys import Evidence
+from tallystick.carriers.overlay.share_ends import give_shares, pull_shares
 from tallystick.errors import Misuse
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.effects import Arrived
+from tallystick.runtime.effects import Arrived, Deliver, Effect, Send, WakeAt
 from tallystick.trust.plan import Plan
 
 
@@ -108,6 +114,43 @@ def test_whose_permit_the_ledger_ended_gets_no_more_keys() -> None:
     assert world.opened() == {first.secret}
 
 
+def give_back(world: RelayWorld) -> None:
+    frame = OverlayFrame(FrameKind.ROUTE, 1, world.reader.undo(world.now)).encode()
+    for name in world.plans[1].node(world.reader.edge).names:
+        world.network.send(world.reader.permit.principal.hex(), name.hex(), frame)
+    world.run(1)
+
+
+def lose(world: RelayWorld) -> None:
+    world.ledger.ended.add(world.reader.permit.identifier)
+
+
+def outlive(world: RelayWorld) -> None:
+    world.ledger.permits_end = world.now
+
+
+def shares_for(world: RelayWorld) -> int:
+    """How many sets a relay of its edge sends the reader for a pull."""
+    role, who = world.role(world.plans[1].nodes[1].names[0]), world.reader.permit
+    asked = pull_shares(world.plans[1], world.reader.edge, seeded("lock", 0), who.identifier)[0]
+    assert isinstance(asked, Send)
+    return len(role.receive(Arrived(who.principal.hex(), asked.message), world.now))
+
+
+@pytest.mark.parametrize("end", [give_back, lose, outlive])
+def test_who_has_no_live_permit_any_more_pulls_nothing(end: Callable[[RelayWorld], None]) -> None:
+    """Its right still stands on the ledger, and the relays still keep the shares."""
+    world = RelayWorld((3, 3))
+    begin(world)
+    world.give()
+    world.run(5)
+    assert shares_for(world)
+    end(world)
+    assert not shares_for(world)
+    with without("the live permit of a pull"):
+        assert shares_for(world)
+
+
 def test_who_subscribes_late_gets_the_keys_that_live() -> None:
     world = RelayWorld((3, 3, 3))
     world.claim(world.publisher)
@@ -146,6 +189,58 @@ def test_a_relay_that_crashed_takes_part_again() -> None:
         .nodes
     )
     arrived(world, sealed(4))
+
+
+# --- what is said against others ---
+
+
+def with_many_origins(world: RelayWorld) -> int:
+    """How much evidence a relay delivers against a publisher that gives one lane key four secrets, each three times."""
+    plan, who = world.plans[1], world.publisher
+    fixed = plan, who.edge, who.permit.principal, seeded("lock", 0), int(world.now * 1000), (who.permit.token,)
+    relay, found = world.role(plan.nodes[0].names[0]), list[Effect]()
+    for number in [*range(4)] * 3:
+        effect = give_shares(*fixed, seeded("entropy", number), who.key).effects[0]
+        assert isinstance(effect, Send)
+        found += relay.receive(Arrived(who.permit.principal.hex(), effect.message), world.now)
+    return len([one for one in found if isinstance(one, Deliver) and isinstance(one.value, Evidence)])
+
+
+def test_a_contradiction_that_is_repeated_is_told_once() -> None:
+    assert with_many_origins(RelayWorld((3, 3))) == 1
+    with without("what was said is not said again"):
+        assert with_many_origins(RelayWorld((3, 3))) == 9
+
+
+def with_a_silent_relay() -> list[tuple[str, bytes]]:
+    """By whom it is suspected."""
+    world = RelayWorld((3, 3))
+    begin(world)
+    world.network.crash(world.plans[1].nodes[1].names[0].hex())
+    for parcel in sealed(4):
+        world.publish([parcel])
+        world.run(1)
+    world.run(80)
+    return [(who, value.relay) for _, who, value in world.network.delivered if isinstance(value, Suspicion)]
+
+
+def test_a_relay_is_suspected_once_by_each_under_one_plan() -> None:
+    """The ledger refuses a suspicion that it knows, and a refusal costs whoever brought it."""
+    found, plan = with_a_silent_relay(), chain((3, 3))
+    assert sorted(found) == sorted((name.hex(), plan.nodes[1].names[0]) for name in plan.nodes[0].names)
+    with without("what was said is not said again"):
+        assert len(with_a_silent_relay()) == 12
+
+
+def test_what_was_said_has_a_bound_and_old_plans_are_not_spoken_of() -> None:
+    accusations, told = Accusations(), [Deliver(Suspicion(1, number.to_bytes(16))) for number in range(SAID_MAX + 1)]
+    assert accusations.sift(told, 1) == told
+    assert accusations.sift(told[1:], 1) == []
+    assert accusations.sift(told[:1], 1) == told[:1]
+    assert accusations.sift([Deliver(Suspicion(1, b"r" * 16)), Deliver("other"), WakeAt(1.0)], 2) == [
+        Deliver("other"),
+        WakeAt(1.0),
+    ]
 
 
 # --- attach and detach ---

@@ -34,7 +34,7 @@ def test_claims(name: str) -> None:
     guard().check(claim.message, NOW)
     assert claim.message.kind.name.lower() == name
     assert claim.edge == unhex(VECTORS["edge"])
-    assert claim.permit.encode().hex() == VECTORS["permits"][claim.operation.name.lower()]
+    assert claim.permit.encode().hex() == VECTORS["permits"][claim.permit.operation.name.lower()]
     assert (claim.order is None) == (not name.startswith("un"))
     again = sign_claim(
         claim.message.kind,

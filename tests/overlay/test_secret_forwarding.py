@@ -6,6 +6,7 @@ the good ones send does, and so an authorised subscriber opens and another does 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ from sharing_world import (
     LIES,
     LIMITS,
     NOW,
+    PERMIT,
     PUBLISHER,
     STRANGER,
     SUBSCRIBER,
@@ -164,13 +166,27 @@ def test_with_one_more_of_one_virtual_node_it_does() -> None:
     assert ran(world).secret in pooled(world)
 
 
-def test_without_waits_that_grow_with_the_way_a_silent_relay_stops_everything() -> None:
-    sizes = (3, 3, 3, 3, 3)
+def test_without_waits_that_grow_with_the_way_relays_that_tell_only_some_stop_everything() -> None:
+    sizes, lies = (3, 3, 3, 3), [LIES["sometimes"]]
     with without("waits that grow with the way"):
-        world = World(sizes, 1, liars(sizes, 1, [silent]))
+        world = World(sizes, 3, liars(sizes, 3, lies))
         ran(world)
         assert not world.opened()
-    holds(World(sizes, 1, liars(sizes, 1, [silent])))
+    holds(World(sizes, 3, liars(sizes, 3, lies)))
+
+
+@pytest.mark.parametrize("lie", [silent, LIES["false shares"]], ids=["silent", "false shares"])
+def test_however_late_messages_are_every_key_arrives_where_the_bad_only_fail(lie: Lie) -> None:
+    sizes, link = (3, 3, 3), Link(1.0, 15.0)  # the last of all waits is 4 s a hop
+    with without("empty sets that stay open"):
+        world = World(sizes, 1, liars(sizes, 1, [lie]), link)
+        world.publish()
+        world.run(200)
+        assert not world.opened()
+    world = World(sizes, 1, liars(sizes, 1, [lie]), link)
+    given = world.publish()
+    world.run(200)
+    assert world.opened() == [given.secret]
 
 
 def send_again(world: World) -> None:
@@ -178,7 +194,7 @@ def send_again(world: World) -> None:
     world.run(1)
     relay = edge_relay(world, 1, 1)
     with without("a branch is served once"):
-        for effect in relay.forwarding.serve(TOKEN, NOW + 1):
+        for effect in relay.forwarding.serve(TOKEN):
             assert isinstance(effect, Send)
             world.network.send(relay.name.hex(), effect.to, effect.message)
     world.run()
@@ -254,9 +270,9 @@ def test_whoever_subscribes_over_and_over_makes_nobody_send_again() -> None:
     world.publish()
     world.run()
     relay = edge_relay(world, 2, 1)
-    assert not relay.forwarding.serve(TOKEN, NOW + 130)
+    assert not relay.forwarding.serve(TOKEN)
     with without("a branch is served once"):
-        assert relay.forwarding.serve(TOKEN, NOW + 130)
+        assert relay.forwarding.serve(TOKEN)
 
 
 def test_who_subscribes_late_gets_the_same_shares() -> None:
@@ -269,7 +285,7 @@ def test_who_subscribes_late_gets_the_same_shares() -> None:
     for index in range(1, len(plan.nodes[1].relays) + 1):
         role = edge_relay(world, 2, index)
         role.around.subscribers = (SUBSCRIBER,)
-        for effect in role.forwarding.serve(TOKEN, NOW + 120):
+        for effect in role.forwarding.serve(TOKEN):
             assert isinstance(effect, Send)
             world.network.send(role.name.hex(), effect.to, effect.message)
     world.run(200)
@@ -309,6 +325,33 @@ def test_a_publisher_has_a_bound_of_lane_keys() -> None:
     assert dict(relay.forwarding.dropped) == {"full": 2}
     relay.receive(Woken(), NOW + LIMITS.keep_s)
     assert not relay.forwarding._lanes  # and what is old goes
+
+
+def test_a_tenant_with_many_publishers_has_a_bound_too() -> None:
+    """Each gives in less than it may; all together they would fill every relay on the way."""
+    crowd = tuple(bytes([65, number]) * 8 for number in range(6))
+
+    def crowded() -> Honest:
+        world = World((3,), limits=ForwardingLimits(publisher_keys_max=4, tenant_keys_max=5))
+        relay, plan = edge_relay(world), world.plans[1]
+        relay.around.publishers = (PUBLISHER, *crowd)
+        relay.around.tenants = dict.fromkeys(crowd, b"one tenant's all")
+        for who, number in product(crowd, range(2)):
+            fixed = plan, plan.nodes[0].identifier, who, seeded("lock", number), int(NOW * 1000), (TOKEN,)
+            given = give_shares(*fixed, seeded(who, number), key_of(who))
+            relay.receive(Arrived(who.hex(), told(given)), NOW)
+        relay.receive(Arrived(PUBLISHER.hex(), told(world.publish())), NOW)
+        return relay
+
+    relay = crowded()
+    kept = Counter(lane.origin.publisher for lane in relay.forwarding._lanes.values())
+    assert (kept.total(), kept[PUBLISHER]) == (6, 1)
+    assert relay.forwarding.dropped == {"full": 7}
+    relay.receive(Woken(), NOW + LIMITS.keep_s)
+    assert not relay.forwarding._lanes
+    assert not relay.forwarding._of
+    with without("a tenant's share of lane keys"):
+        assert len(crowded().forwarding._lanes) == 13
 
 
 def test_whoever_complains_buys_a_bounded_number_of_rounds() -> None:
@@ -360,7 +403,7 @@ def test_shares_of_another_plan_version_are_never_combined() -> None:
     other = Honest(relay_name(2, 1), edge_relay(world, 2, 1).around, 5)
     lane.told.clear()
     effects = [
-        one for one in first.forwarding.serve(TOKEN, NOW) if isinstance(one, Send) and one.to == relay_name(2, 1).hex()
+        one for one in first.forwarding.serve(TOKEN) if isinstance(one, Send) and one.to == relay_name(2, 1).hex()
     ]
     for effect in effects:
         message = SharesMessage.decode(OverlayFrame.decode(effect.message))
@@ -387,7 +430,7 @@ def test_repositories_give_each_one_share_to_who_has_a_right_and_no_more_often_t
     given = ran(world)
     assert not world.opened()
     for who in (SUBSCRIBER, STRANGER):
-        for effect in pull_shares(plan, plan.nodes[0].identifier, lock):
+        for effect in pull_shares(plan, plan.nodes[0].identifier, lock, PERMIT):
             assert isinstance(effect, Send)
             world.network.send(who.hex(), effect.to, effect.message)
     world.run(130)
@@ -395,29 +438,31 @@ def test_repositories_give_each_one_share_to_who_has_a_right_and_no_more_often_t
     assert not world.opened(STRANGER)
     honest = next(edge_relay(world, 1, index) for index in (1, 2, 3) if (1, index) not in world.lies)
     assert honest.forwarding.dropped == {"no-right": 1}
-    asked = [pull_shares(plan, plan.nodes[0].identifier, lock)[0] for _ in range(40)]
+    asked = [pull_shares(plan, plan.nodes[0].identifier, lock, PERMIT)[0] for _ in range(40)]
     answers = [honest.receive(Arrived(SUBSCRIBER.hex(), one.message), NOW) for one in asked if isinstance(one, Send)]
     assert len([one for one in answers if one]) == LIMITS.pulls_max - 1
-    unknown = pull_shares(plan, plan.nodes[0].identifier, bytes(32))[0]
+    unknown = pull_shares(plan, plan.nodes[0].identifier, bytes(32), PERMIT)[0]
     assert isinstance(unknown, Send)
     assert not honest.receive(Arrived(SUBSCRIBER.hex(), unknown.message), NOW)
 
 
-def test_who_lost_what_it_had_pulls_it_at_its_edge_whoever_else_names_the_lock() -> None:
-    """Another publisher with a right was quicker with an origin for the same lock."""
+@pytest.mark.parametrize("token", [TOKEN, b"another topic !!"])
+def test_who_lost_what_it_had_pulls_it_at_its_edge_whoever_else_names_the_lock(token: bytes) -> None:
+    """Another publisher with a right was quicker with an origin for the same lock; perhaps of a topic that the
+    subscriber has no permit for."""
     world = World((3, 3), 3)
     plan, lock = world.plans[1], seeded("lock", 0)
     for node, index in product((1, 2), (1, 2, 3)):
         around = edge_relay(world, node, index).around
         around.publishers, around.subscribers = (PUBLISHER, STRANGER), ()
-    fixed = plan, plan.nodes[0].identifier, STRANGER, lock, int(NOW * 1000), (TOKEN,)
+    fixed = plan, plan.nodes[0].identifier, STRANGER, lock, int(NOW * 1000), (token,)
     for effect in give_shares(*fixed, seeded("thief"), key_of(STRANGER)).effects:
         assert isinstance(effect, Send)
         world.network.send(STRANGER.hex(), effect.to, effect.message)
     world.run(1)
     given = world.publish(lock=lock)
     world.run(5)
-    for effect in pull_shares(plan, plan.nodes[1].identifier, lock):
+    for effect in pull_shares(plan, plan.nodes[1].identifier, lock, PERMIT):
         assert isinstance(effect, Send)
         world.network.send(SUBSCRIBER.hex(), effect.to, effect.message)
     world.run(20)

@@ -12,17 +12,17 @@ import pytest
 from carrying_world import sealed
 from ledger_world import NOW_MS, Bench
 from makers import INSTANCE
-from overlay_ledger import EDGE, HEART, OVERLAY, OverlayWorld
+from overlay_ledger import EDGE, HEART, OVERLAY, OverlayWorld, anchored
 from overlays import AUTHORITY, GUARD, advertiser, subscriber
 from relay_world import HERE, TOKEN, Reader, SimLedger
 from sharing_world import chain, key_of, seeded
+from shelves import MemoryShelf
 from without import without
 
 from tallystick.carriers.overlay.bearings import LedgerBearings
 from tallystick.carriers.overlay.claims import holders_key
 from tallystick.carriers.overlay.content_forwarding import CarriedParcel
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.mailboxes import Mailboxes
 from tallystick.carriers.overlay.places import Lease, Unjudged
 from tallystick.carriers.overlay.relay import OverlayRelay, RelayLimits, RelayName
 from tallystick.carriers.overlay.relayed_keys import ForwardingLimits
@@ -35,8 +35,10 @@ from tallystick.guards.route import RoutingGuard
 from tallystick.ledger import entries
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.effects import Arrived, Deliver, Send, Woken
+from tallystick.runtime.mailboxes import Mailboxes
 from tallystick.runtime.peers import LinkEnd, LinkLimits, PinnedPeer
 from tallystick.runtime.role_store import SqliteRoleStore
+from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right
 
 LIMITS = RelayLimits(secrets=ForwardingLimits(hop_wait_s=1.0, skew_max_s=0.0), refresh_s=0.2)
@@ -57,7 +59,7 @@ class Everybody:
         self.known: dict[str, PinnedPeer] = {}
 
     def peers(self) -> dict[str, PinnedPeer]:
-        return self.known
+        return dict(self.known)
 
 
 class Town:
@@ -97,14 +99,15 @@ class Town:
         stack.callback(store.close)
         guard = RoutingGuard(holders_key(lambda one: AUTHORITY if one == AUTHORITY.subject else None), (), GUARD)
         who = RelayName(name, INSTANCE, key_of(name))
-        relay = OverlayRelay(who, self.ledger, guard, lambda n: seeded(name, n)[:n], {}, time.time(), LIMITS)
+        fixed = who, self.ledger, MemoryShelf(), guard
+        relay = OverlayRelay(*fixed, lambda n: seeded(name, n)[:n], {}, time.time(), LIMITS)
         told = self.delivered[name.hex()] = []
         holder: list[RelayStation] = []
 
         def deliver(value: Any) -> None:
             told.append(value)
             if isinstance(value, Unjudged):
-                holder[0].propose(*value)
+                holder[0].propose(value.place, value.parcel)
 
         station = RelayStation(self._end(name), relay, cast(LedgerBearings, self.everybody), store, deliver, LINKS)
         holder.append(station)
@@ -140,7 +143,6 @@ class Town:
         return given.secret
 
     def publish(self, parcels: tuple[Parcel, ...]) -> None:
-        self.ledger.parcels |= {one.hash: one for one in parcels}
         for relay in self.plan.nodes[0].relays:
             for parcel in parcels:
                 self.stations[relay.identifier].propose(HERE, parcel)
@@ -202,7 +204,7 @@ def test_a_relay_reads_plans_leases_and_rights_of_the_ledger(
     bench.accept(overlay.edge[1].sign(entries.lease(HEART, 0, 1)))
     assert bearings.lease(here) == Lease(overlay.edge[1].id, 1)
     assert bearings.anchored(here) == 0
-    bench.accept(overlay.edge[1].sign(entries.anchor(HEART, 0, 3, bytes(32))))
+    bench.accept(overlay.edge[1].sign(anchored(overlay, 3, bytes(32))))
     assert bearings.anchored(here) == 3
     assert not bearings.may_publish(world.monitor.id, [HEART])
     bench.accept(world.doctor.sign(entries.grant(HEART, world.monitor.id, int(Right.WRITE))))
@@ -225,6 +227,24 @@ def test_plans_that_matter_are_those_from_the_one_before_the_present_on(
     assert bearings.newest_plan().version == 4
 
 
+def test_whose_permit_it_is_and_for_what_the_ledger_says(standing: tuple[Bench, OverlayWorld, LedgerBearings]) -> None:
+    bench, _, bearings = standing
+    world, permit, now = bench.world, b"a permit to read", NOW_MS / 1000
+    monitor, end_ms = world.monitor.id, NOW_MS + 1000
+    assert not bearings.may_pull(monitor, permit, [HEART], now)
+    bench.accept(world.doctor.sign(entries.grant(HEART, monitor, int(Right.READ | Right.DESCRIBE))))
+    assert not bearings.may_pull(monitor, permit, [HEART], now)
+    bench.accept(world.authority.sign(entries.issue_permit(permit, Operation.SUBSCRIBE, HEART, monitor, end_ms)))
+    assert bearings.may_pull(monitor, permit, [bytes(16), HEART], now)
+    assert not bearings.may_pull(monitor, permit, [bytes(16)], now)
+    assert not bearings.may_pull(world.sensor.id, permit, [HEART], now)
+    assert not bearings.may_pull(monitor, permit, [HEART], end_ms / 1000)
+    assert not bearings.is_ended(permit)
+    bench.accept(world.authority.sign(entries.revoke_permit(permit)))
+    assert bearings.is_ended(permit)
+    assert bearings.share_of(monitor) == bearings.share_of(world.doctor.id) != monitor
+
+
 def test_whose_parcel_it_is_the_ledger_says(standing: tuple[Bench, OverlayWorld, LedgerBearings]) -> None:
     _, _, bearings = standing
     with pytest.raises(Refused, match="permit is not known"):
@@ -241,6 +261,16 @@ def test_what_nobody_collects_has_a_bound() -> None:
     for name in (b"a", b"b", b"c"):
         mail.put(name, b"x")
     assert (mail.take(b"a"), mail.take(b"c")) == ([], [b"x"])
+
+
+def test_what_many_do_not_collect_has_a_bound_too() -> None:
+    """A megabyte for each of four thousand names would be four gigabytes."""
+    mail = Mailboxes(boxes_max=100, box_bytes_max=10, all_bytes_max=25)
+    for number in range(50):
+        mail.put(bytes([number]), b"0123456789")
+        assert mail.bytes <= 25
+    assert [bool(mail.take(bytes([number]))) for number in (0, 47, 48, 49)] == [False, False, True, True]
+    assert mail.bytes == 0
 
 
 def test_a_client_that_floods_keeps_no_other_out(tmp_path: Path, stack: ExitStack) -> None:

@@ -1,32 +1,39 @@
 """Writes overlay_messages.json beside itself, with PYTHONPATH=tests:tests/overlay.
 
-Origins, joint promises and the frames of kinds 2, 3, 4, 5, 8, 9 and 10 of docs/formats/overlay.md, good ones with their
-fields and bad ones with the reason they must be refused for. Names and keys are those of `sharing_world.py`: a chain of
-two virtual nodes of three relays. Shares come to the first relay of the first virtual node from the publisher; content
-to the first of the second from the first of the first; questions and acknowledgements to that one, which was offered
-the parcel, from the first of the second; orders and what belongs to them to the second relay of the first virtual node
-from its first, which holds the lease under fence 1. That one knows the parcels, and signed the first place
-of the first. Sealing draws its own randomness, so a second run writes other bytes of the same things.
+Origins, joint promises and the frames of kinds 2, 3, 4, 5, 8, 9, 10, 12 and 13 of docs/formats/overlay.md, good ones
+with their fields and bad ones with the reason they must be refused for. Names and keys are those of
+`sharing_world.py`: a chain of two virtual nodes of three relays. Shares come to the first relay of the first virtual
+node from the publisher; content to the first of the second from the first of the first; questions and
+acknowledgements to that one, which was offered the parcel, from the first of the second; orders and what belongs to
+them to the second relay of the first virtual node from its first, which holds the lease under fence 1. That one knows
+the parcels, and signed the first place of the first. Questions of a relay that catches up go from the second relay of
+the first virtual node to its first, which has both parcels, in partition 0, and their publisher's permit; and answers
+to one that has nothing and asked the second for both, in partition 1. Offers of an anchor go to the second relay of
+the first virtual node, which keeps both parcels in partition 0, from its first, which holds the lease under fence 1;
+nothing is anchored yet. Sealing draws its own randomness: a second run writes other bytes of the same things.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from carrying_world import promised, sealed
-from makers import token
+from makers import INSTANCE, World, token
 from sharing_world import NOW, PUBLISHER, TOKEN, chain, key_of, relay_name, seeded
 
 from tallystick import wire
+from tallystick.carriers.accounts import permit_name
 from tallystick.carriers.overlay.carried import ContentMessage, name_carried
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.relayed_keys import SharesMessage
 from tallystick.carriers.overlay.share_ends import give_shares
+from tallystick.crypto.merkle import Tree, leaf_hash
 from tallystick.runtime.effects import Send
-from tallystick.trust.promise import JointPromise
+from tallystick.trust.promise import JointAnchor, JointPromise
 from tallystick.trust.shares import NO_LINEAGE, Complaint, Origin
 
 PATH = Path(__file__).parent / "overlay_messages.json"
@@ -35,6 +42,10 @@ PARCEL, OTHER = sealed(8)[0], sealed(8)[1]
 PROMISE = promised(PLAN, PARCEL, 0)
 NAME = name_carried(PROMISE)
 BRAKES = token("brakes")
+PERMIT = World().permit("car", "brakes")
+QUESTION = wire.encode([1, BRAKES, 1, 0, 2, 0])
+BOTH = [PARCEL.encode(), OTHER.encode()]
+TREE = Tree([leaf_hash(PARCEL.hash), leaf_hash(OTHER.hash)])
 
 
 def given() -> tuple[Origin, SharesMessage]:
@@ -59,6 +70,16 @@ def frame(kind: int, *content: Any, plan: int = 1, version: int = 1) -> bytes:
     return wire.encode([1, kind, plan, wire.encode([version, *content])])
 
 
+def offered(size: int = 2, signers: Sequence[int] = (1,), **change: Any) -> list[Any]:
+    """The fields of a joint anchor, signed by these relays of the first virtual node."""
+    where = INSTANCE, PLAN.overlay, 1, PLAN.nodes[0].identifier, 1, BRAKES, 0
+    joint = replace(JointAnchor(*where, size, TREE.root(min(size, 2)), 0, ()), **change)
+    for index in signers:
+        joint = joint.sign(index, key_of(relay_name(1, index)))
+    found: list[Any] = wire.decode(joint.encode())[1:]
+    return found
+
+
 def good_frames() -> Any:
     ordered = promised(PLAN, OTHER, 1, (1,)).encode()
     found: dict[str, tuple[Any, ...]] = {
@@ -74,6 +95,12 @@ def good_frames() -> Any:
         "order: with the parcel": (8, ordered, OTHER.encode()),
         "take over": (9, BRAKES, 0, 0),
         "fetch": (10, BRAKES, 0, 0, PARCEL.hash),
+        "catch up: parcels": (12, wire.encode([1, BRAKES, 0, 0, 2, 0]), None),
+        "catch up: blobs": (12, wire.encode([1, [permit_name(PERMIT.identifier)]]), None),
+        "catch up: an answer": (12, QUESTION, [BOTH, [], [PERMIT.encode()]]),
+        "bring": (14, BRAKES, 0, OTHER.encode()),
+        "anchor: an offer": (13, *offered()),
+        "anchor: of a part, with another's signature": (13, *offered(1, (1, 3))),
     }
     for kind, *content in found.values():
         assert OverlayFrame(FrameKind(kind), 1, wire.encode([1, *content])).encode() == frame(kind, *content)
@@ -101,7 +128,8 @@ def bad_frames() -> Any:
     malformed = {
         "version 2": wire.encode([2, 5, 1, wire.encode([1, NAME])]),
         "kind 0": frame(0, NAME),
-        "kind 12": frame(12, NAME),
+        "kind 15": frame(15, NAME),
+        "bring to partition 65,536": frame(14, BRAKES, 1 << 16, OTHER.encode()),
         "a plan below zero": frame(5, NAME, plan=-1),
         "three fields": wire.encode([1, 5, wire.encode([1, NAME])]),
         "five fields": wire.encode([1, 5, 1, wire.encode([1, NAME]), None]),
@@ -139,7 +167,32 @@ def bad_frames() -> Any:
         "fetch of partition 65,536": frame(10, BRAKES, 1 << 16, 0, PARCEL.hash),
         "fetch with a hash of 31 bytes": frame(10, BRAKES, 0, 0, PARCEL.hash[:31]),
         "fetch without a hash": frame(10, BRAKES, 0, 0),
+        "catch up of version 2": frame(12, QUESTION, None, version=2),
+        "catch up without a question": frame(12, None, None),
+        "catch up with a field too many": frame(12, QUESTION, None, None),
+        "catch up with a question of version 2": frame(12, wire.encode([2, BRAKES, 0, 0, 2, 0]), None),
+        "catch up with a question of five fields": frame(12, wire.encode([1, BRAKES, 0, 0, 2]), None),
+        "catch up with partition 65,536": frame(12, wire.encode([1, BRAKES, 1 << 16, 0, 2, 0]), None),
+        "catch up with no blobs": frame(12, wire.encode([1, []]), None),
+        "catch up with 65 blobs": frame(12, wire.encode([1, [NAME] * 65]), None),
+        "catch up with a name of 31 bytes": frame(12, wire.encode([1, [NAME[:31]]]), None),
+        "catch up with an answer of two fields": frame(12, QUESTION, [BOTH, []]),
+        "catch up with 129 hashes": frame(12, QUESTION, [BOTH, [NAME] * 129, [PERMIT.encode()]]),
+        "catch up without the permit": frame(12, QUESTION, [BOTH, [], []]),
+        "catch up without a body": frame(12, QUESTION, [[PARCEL.encode_front(), BOTH[1]], [], [PERMIT.encode()]]),
     }
+    anchor = offered()
+    malformed |= {
+        "anchor of version 2": frame(13, *anchor, version=2),
+        "anchor without the size before": frame(13, *anchor[:9], anchor[10]),
+        "anchor with a field too many": frame(13, *anchor, None),
+        "anchor with a root of 31 bytes": frame(13, *anchor[:8], anchor[8][:31], *anchor[9:]),
+        "anchor of partition 65,536": frame(13, *anchor[:6], 1 << 16, *anchor[7:]),
+        "anchor of no virtual node": frame(13, *offered(node=bytes(16))),
+        "anchor with no signature": frame(13, *anchor[:10], []),
+    }
+    unsigned = replace(PARCEL, signature=bytes(64)).encode()
+    forged_permit = replace(PERMIT, last_epoch=1).sign(key_of(PUBLISHER)).encode()
     others = {
         "shares of an origin that another signed": ("forged", frame(2, forged, *SHARES[1:])),
         "content with one signature too few": ("forged", frame(3, alone.encode(), *CONTENT[1:])),
@@ -153,6 +206,30 @@ def bad_frames() -> Any:
         ),
         "order with a signature for another": ("forged", frame(8, replace(order, offset=2).encode(), None)),
         "fetch of what was not signed": ("unknown", frame(10, BRAKES, 0, 0, OTHER.hash)),
+        "catch up with what was not asked for": (
+            "unasked",
+            frame(12, wire.encode([1, BRAKES, 1, 0, 1, 0]), [BOTH, [], []]),
+        ),
+        "catch up with nothing": ("not-found", frame(12, QUESTION, [[], [], []])),
+        "catch up with parcels exchanged": ("forged", frame(12, QUESTION, [BOTH[::-1], [], [PERMIT.encode()]])),
+        "catch up with too few": ("forged", frame(12, QUESTION, [BOTH[:1], [], [PERMIT.encode()]])),
+        "catch up with another body": (
+            "altered",
+            frame(12, QUESTION, [[BOTH[0], OTHER.encode_front() + bytes(len(OTHER.body))], [], [PERMIT.encode()]]),
+        ),
+        "catch up with another signature": (
+            "bad-signature",
+            frame(12, QUESTION, [[unsigned, BOTH[1]], [], [PERMIT.encode()]]),
+        ),
+        "anchor of another plan": ("misrouted", frame(13, *offered(plan=2))),
+        "anchor of another virtual node": ("misrouted", frame(13, *offered(node=PLAN.nodes[1].identifier))),
+        "anchor under another fence": ("no-right", frame(13, *offered(fence=2))),
+        "anchor that its sender did not sign": ("forged", frame(13, *offered(signers=(3,)))),
+        "anchor with a signature for another": ("forged", frame(13, *anchor[:9], 1, anchor[10])),
+        "anchor of another tree": ("other-tree", frame(13, *offered(root=bytes(32)))),
+        "anchor of more than there is": ("other-tree", frame(13, *offered(size=3, root=TREE.root(2)))),
+        "anchor behind one that nobody has seen": ("behind", frame(13, *offered(before=1))),
+        "catch up with a forged permit": ("forged", frame(12, QUESTION, [BOTH, [], [forged_permit]])),
     }
     found = {name: ("version" if "version 2" in name else "malformed", data) for name, data in malformed.items()}
     return {name: [reason, data.hex()] for name, (reason, data) in (found | others).items()}

@@ -7,10 +7,11 @@ from typing import Any
 
 from entry_cases import AIR, HEART, NONE, READ, Case, extended
 from ledger_world import Actor, Bench, World, seed
-from overlay_ledger import EDGE, LEASE_MS, OVERLAY, RIM, OverlayWorld, dealt, falsified, ordered, originated
+from overlay_ledger import EDGE, LEASE_MS, OVERLAY, RIM, OverlayWorld, anchored, dealt, falsified, ordered, originated
 from overlay_ledger import TREE as OVERLAY_TREE
 from test_contract_anchors_groups import TREE
 
+from tallystick.crypto.merkle import EMPTY_ROOT
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.plans import MARGIN_BLOCKS
 from tallystick.trust.shares import Origin, ShareList
@@ -60,7 +61,6 @@ class OverlayCases:
         (one, two, three), administrators, liar = overlay.edge, overlay.administrators, overlay.hub[2]
         lists = dealt(two)[1]
         return [
-            ("40 by the holder", one, entries.anchor(HEART, 0, 5, TREE.root(5))),
             ("90 the first", world.authority, overlay.founding(overlay=NONE)),
             ("90 others", world.sensor, self.changed(*administrators[:2])),
             ("91 the next", world.sensor, overlay.signed(overlay.plan(3), first)),
@@ -69,6 +69,8 @@ class OverlayCases:
             ("92 back", world.doctor, entries.take_back(HEART)),
             ("92 by the operator", world.authority, entries.entrust(HEART, OVERLAY, RIM, LEASE_MS)),
             ("93 renewed", one, entries.lease(HEART, 0, 1)),
+            ("94 by the holder", one, anchored(overlay, 5, TREE.root(5))),
+            ("94 that others signed", one, anchored(overlay, 5, TREE.root(5), signers=(2, 3))),
             ("95 the second of a virtual node", three, entries.suspect(OVERLAY, 1, one.id)),
             ("95 the first of another", overlay.hub[0], entries.suspect(OVERLAY, 1, one.id)),
             ("95 by the owner", world.doctor, self.owner_s_word(one)),
@@ -116,6 +118,12 @@ class OverlayCases:
             ("92 without a plan", doctor, entries.entrust(HEART, OTHER, EDGE, LEASE_MS)),
             ("92 no such virtual node", doctor, entries.entrust(HEART, OVERLAY, NONE, LEASE_MS)),
             ("92 a short lease", doctor, entries.entrust(HEART, OVERLAY, RIM, 999)),
+            ("40 by the holder", one, entries.anchor(HEART, 0, 5, TREE.root(5))),
+            ("94 by another relay", two, anchored(overlay, 5, TREE.root(5))),
+            ("94 with one signature", one, anchored(overlay, 5, TREE.root(5), signers=(1,))),
+            ("94 under another fence", one, anchored(overlay, 5, TREE.root(5), 2)),
+            ("94 behind another size", one, anchored(overlay, 5, TREE.root(5), before=4)),
+            ("94 of a size that it continues", one, anchored(overlay, 0, EMPTY_ROOT)),
             ("93 while it is held", two, entries.lease(HEART, 0, 2)),
             ("93 a stale fence", two, entries.lease(HEART, 0, 1)),
             ("93 by a relay elsewhere", overlay.hub[0], entries.lease(HEART, 0, 2)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tallystick.cli import output, overlay_plan
+from tallystick.cli import output, overlay_members, overlay_plan, overlay_status, overlay_suggest, overlay_trial
 from tallystick.cli.common import Names, folder_argument, naming, open_operator, read_ms, require_instance, with_session
 from tallystick.cli.instance import ask_back, identifier_of, yes_option
 from tallystick.errors import Misuse
@@ -18,17 +18,22 @@ if TYPE_CHECKING:
 
 @click.group("overlay")
 def command() -> None:
-    """Found overlays, sign and submit their plans, and let topics travel over them.
+    """Found overlays, sign and submit their plans, and let topics travel over them; run one on this machine.
 
     \b
     Examples:
+      tally overlay up trial
       tally overlay found fleet city 6f0c0d3b8a1e4f5d9c7b2a1908f7e6d5 --threshold 1
       tally overlay plan sign city.toml --home administrator
       tally overlay entrust brakes city edge --home owner
     """
 
 
-command.add_command(overlay_plan.command)
+for _one in (overlay_trial.up, overlay_status.status, overlay_trial.chaos, overlay_plan.command):
+    command.add_command(_one)
+for _one in (overlay_members.attach, overlay_members.detach, overlay_members.relay):
+    command.add_command(_one)
+overlay_plan.command.add_command(overlay_suggest.command)
 
 
 @command.command("found")
@@ -84,8 +89,8 @@ def entrust(
       tally overlay entrust brakes --back --home owner
     """
     from tallystick.cli.entries import write
+    from tallystick.client.plan_file import find_node
     from tallystick.ledger import entries
-    from tallystick.trust.plan import node_id
 
     names, lease_ms = Names(session), read_ms(lease)
     token = names.topic(topic)
@@ -99,5 +104,5 @@ def entrust(
         if overlay is None or node is None:
             raise Misuse("which overlay, and which virtual node?", hint="or --back, to take the topic from its overlay")
         identifier = overlay_plan.overlay_of(session, overlay)
-        write(session, names, entries.entrust(token, identifier, node_id(identifier, node), lease_ms))
+        write(session, names, entries.entrust(token, identifier, find_node(identifier, node), lease_ms))
     tell({"topic": token, "overlay": identifier, "node": node}, f"{topic} travels over {overlay}, from {node} on")

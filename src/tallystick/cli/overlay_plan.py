@@ -6,6 +6,7 @@ administrator's command makes the plan from it anew and says what it signs.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _LATER = 1_000  # blocks from now: time for the others to sign
 
 _plan_file = click.argument("file", type=KNOWN_FILE)
+first_option = click.option(
+    "--from", "first", type=click.IntRange(1), help=f"The height it counts from; by default {_LATER} ahead."
+)
 
 
 @click.group("plan")
@@ -64,7 +68,7 @@ def show(session: Session, target: str, tell: output.Tell) -> None:
         tell(told, *lines)
         return
     identifier = overlay_of(session, target)
-    row, height = _overlay(session, identifier, target)
+    row, height = overlay_row(session, identifier, target)
     found = plan_at(session.view.row, identifier, height)
     if found is None:
         raise Misuse(f'overlay "{target}" has no plan in force', hint=f"its newest is {row.version or 'still to come'}")
@@ -73,7 +77,7 @@ def show(session: Session, target: str, tell: output.Tell) -> None:
 
 @command.command("sign")
 @_plan_file
-@click.option("--from", "first", type=click.IntRange(1), help=f"The height it counts from; by default {_LATER} ahead.")
+@first_option
 @with_session
 @output.json_option
 def sign(session: Session, file: Path, first: int | None, tell: output.Tell) -> None:
@@ -86,11 +90,33 @@ def sign(session: Session, file: Path, first: int | None, tell: output.Tell) -> 
       tally overlay plan sign city.toml --home administrator
       tally overlay plan sign city.toml --from 120000 --home administrator
     """
+    told, line = sign_file(session, Names(session), file, first)
+    tell(told, line)
+    more = f"hand both files to the next: {told['missing']} more must sign"
+    output.note(f"next: {more if told['missing'] else f'tally overlay plan submit {file}'}")
+
+
+@command.command("submit")
+@_plan_file
+@with_session
+@output.json_option
+def submit(session: Session, file: Path, tell: output.Tell) -> None:
+    """Write the plan in FILE to the ledger, once enough administrators have signed it. Anybody may.
+
+    \b
+    Examples:
+      tally overlay plan submit city.toml --home administrator
+    """
+    tell(*submit_file(session, Names(session), file))
+
+
+def sign_file(session: Session, names: Names, file: Path, first: int | None) -> tuple[dict[str, Any], str]:
+    """Sign the plan as this identity, and put the signature beside it. Returns what there is to tell, and its line."""
     from tallystick.client.plan_file import SignedPlan
     from tallystick.ledger import entries
     from tallystick.trust.plan import shared_fates
 
-    names, me = Names(session), session.identity
+    me = session.identity
     plan, row, height = _made(session, names, file)
     if me.principal not in row.administrators:
         shown = ", ".join(map(names.principal_name, row.administrators))
@@ -105,28 +131,16 @@ def sign(session: Session, file: Path, first: int | None, tell: output.Tell) -> 
     path = signed.write(file)
     missing = max(0, row.threshold - len(signed.signatures))
     told = {"signatures": str(path), "signed": len(signed.signatures), "missing": missing, "first_height": signed.first}
-    tell(told, f"{path}: {output.plural(len(signed.signatures), 'signature')} of {row.threshold}")
-    then = f"hand both files to the next: {missing} more must sign" if missing else f"tally overlay plan submit {file}"
-    output.note(f"next: {then}")
+    return told, f"{path}: {output.plural(len(signed.signatures), 'signature')} of {row.threshold}"
 
 
-@command.command("submit")
-@_plan_file
-@with_session
-@output.json_option
-def submit(session: Session, file: Path, tell: output.Tell) -> None:
-    """Write the plan in FILE to the ledger, once enough administrators have signed it. Anybody may.
-
-    \b
-    Examples:
-      tally overlay plan submit city.toml --home administrator
-    """
+def submit_file(session: Session, names: Names, file: Path) -> tuple[dict[str, Any], str]:
+    """Write the plan to the ledger with the signatures beside it. Returns what there is to tell, and its line."""
     from tallystick.cli.entries import write
     from tallystick.client.plan_file import SignedPlan
     from tallystick.ledger import entries
     from tallystick.ledger.contracts.plans import MARGIN_BLOCKS
 
-    names = Names(session)
     plan, row, height = _made(session, names, file)
     signed = SignedPlan.read(file)
     if signed is None:
@@ -144,7 +158,7 @@ def submit(session: Session, file: Path, tell: output.Tell) -> None:
         raise Misuse(f"{file}: height {signed.first} is too near, the ledger is at {height}", hint=hint)
     write(session, names, entries.plan(plan, signed.first, counted))
     told = {"overlay": plan.overlay, "version": plan.version, "first_height": signed.first}
-    tell(told, f"plan {plan.version} counts from height {signed.first} on; the ledger is at {height}")
+    return told, f"plan {plan.version} counts from height {signed.first} on; the ledger is at {height}"
 
 
 def overlay_of(session: Session, text: str) -> bytes:
@@ -155,7 +169,7 @@ def overlay_of(session: Session, text: str) -> bytes:
     return bytes.fromhex(text) if is_identifier(text) else overlay_id(session.identity.instance, text)
 
 
-def _overlay(session: Session, identifier: bytes, name: str) -> tuple[OverlayRow, int]:
+def overlay_row(session: Session, identifier: bytes, name: str) -> tuple[OverlayRow, int]:
     """The overlay, and the ledger's height."""
     from tallystick.ledger.contracts.plans import OVERLAYS
 
@@ -165,21 +179,37 @@ def _overlay(session: Session, identifier: bytes, name: str) -> tuple[OverlayRow
     return row, head.height
 
 
+def newest_plan(session: Session, text: str) -> tuple[Plan, OverlayRow, int]:
+    """The newest plan of the overlay that `text` names, whether it counts already or not: the next one follows it, or
+    what it changed would be taken back. Its overlay, and the ledger's height."""
+    from tallystick.ledger.contracts.plans import find_plan
+
+    identifier = overlay_of(session, text)
+    row, height = overlay_row(session, identifier, text)
+    found = find_plan(session.view.row, identifier, row.version)
+    if found is None:
+        raise Misuse(f'overlay "{text}" has no plan yet', hint="write the first by hand: tally overlay plan sign FILE")
+    return found, row, height
+
+
+def key_of(session: Session, principal: bytes, where: str) -> bytes:
+    """What a principal signs with, by the ledger. Raises `Misuse`, saying where it is named."""
+    from tallystick.ledger.contracts.identity import IDENTITIES
+
+    known = session.view.row(IDENTITIES(principal))
+    if known is None:
+        raise Misuse(f"{where}: {principal.hex()} is not enrolled", hint="a relay is a node: tally node add")
+    return known.key
+
+
 def _made(session: Session, names: Names, file: Path) -> tuple[Plan, OverlayRow, int]:
     """The next plan, as the file and the ledger say; its overlay; and the ledger's height."""
     from tallystick.client.plan_file import PlanFile
-    from tallystick.ledger.contracts.identity import IDENTITIES
 
     told = PlanFile.read(file)
     identifier = overlay_of(session, told.overlay)
-    row, height = _overlay(session, identifier, told.overlay)
-
-    def key(principal: bytes) -> bytes:
-        known = session.view.row(IDENTITIES(principal))
-        if known is None:
-            raise Misuse(f"{file}: {principal.hex()} is not enrolled", hint="a relay is a node: tally node add")
-        return known.key
-
+    row, height = overlay_row(session, identifier, told.overlay)
+    key = partial(key_of, session, where=str(file))
     return told.plan(identifier, row.version + 1, names.principal, key), row, height
 
 

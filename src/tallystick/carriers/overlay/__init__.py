@@ -1,8 +1,7 @@
 """The overlay: delivery through relays that may read, alter, drop, delay, misroute, replay and collude (SYNAPSE).
 
-Here so far is what is decided without I/O. How a secret passes through virtual nodes: `trust/shares.py` has what relays
-say to one another, as bytes, `redistribution.py` the mathematics. How content does: `content.py` says which relay
-carries which part. Where publications go: `claims.py` is what principals say about themselves, `routing.py` which of
-that counts, `tables.py` what follows. Which relays form which virtual node: `placement.py`; how they come and go:
-`membership.py`. There is no carrier yet.
+docs/overlay.md follows a parcel and its key through these files. What relays decide, without I/O, `relay.py` puts
+together: who is where (`routing.py`, `membership.py`), a parcel's place and its anchor (`ordering.py`, `anchoring.py`),
+parcels and keys on their way (`content_forwarding.py`, `secret_forwarding.py`), what came too late (`catching_up.py`).
+Around that stand the node (`server.py`, `keeper.py`, `keeping.py`, `station.py`) and the client (`direct.py`).
 """

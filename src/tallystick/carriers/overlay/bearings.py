@@ -19,30 +19,41 @@ from tallystick.guards.route import RoutingGuard
 from tallystick.guards.rules import GuardLimits
 from tallystick.ledger.contracts import leases, plans
 from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.permits import PERMITS
 from tallystick.ledger.contracts.plans import OVERLAYS, PLANS
 from tallystick.ledger.contracts.topics import CLEAR, TOPICS
-from tallystick.parcel.header import SIGNATURE_CONTEXT
+from tallystick.parcel.header import SIGNATURE_CONTEXT, Header
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.peers import PinnedPeer
-from tallystick.trust.permit import Operation
+from tallystick.trust.certificate import SubjectKind
+from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.plan import Plan
 from tallystick.trust.right import Right
 
 
 class LedgerBearings:
-    """Of one overlay, for one of its relays. `block` tells height and time of the newest block; `find` a parcel that is
-    stored here and not anchored yet."""
+    """Of one overlay, for one of its relays. `block` tells height and time of the newest block; `kept` the end of the
+    log; `follows` whether a publisher's parcel is the next of its lane behind the log."""
 
     def __init__(
         self,
         rules: LedgerRules,
         overlay: bytes,
         block: Callable[[], tuple[int, int]],
-        find: Callable[[Place, bytes], Parcel | None] = lambda place, parcel: None,
+        kept: Callable[[Place], int] | None = None,
+        follows: Callable[[Place, bytes, Header], bool] = lambda place, publisher, header: True,
     ) -> None:
-        self._rules, self._overlay, self.block, self.stored = rules, overlay, block, find
+        self._rules, self._overlay, self.block, self._follows = rules, overlay, block, follows
+        self._newest = block
+        self.kept, self.read, self.share_of = kept or self.anchored, rules.read, rules.share_of
         self.key_of, self.is_ended = rules.verify_key, rules.permit_ended
+
+    def look(self) -> None:
+        """Go by the block that is the newest now, until the next look: who asks with every frame should not wait
+        for validators."""
+        seen = self._newest()
+        self.block = lambda: seen
 
     def guard(self, limits: GuardLimits) -> RoutingGuard:
         """Judges claims by the authorities and the blacklist of this ledger."""
@@ -84,19 +95,37 @@ class LedgerBearings:
         row = self._rules.read(ANCHORS(*place))
         return 0 if row is None else row.size
 
+    def is_next(self, place: Place, header: Header) -> bool:
+        row = self._rules.read(PERMITS(header.topics[0].permit))
+        return row is not None and self._follows(place, row.principal, header)
+
     def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool:
         """To all of them, by rights that hold wherever it is: nobody can say here where a frame began."""
         return all(self._may(publisher, token, Right.WRITE) for token in tokens)
 
-    def may_subscribe(self, subscriber: bytes, tokens: Sequence[bytes]) -> bool:
-        """To one of them at the least: a lane's secret is for the readers of all its topics."""
-        return any(self._may(subscriber, token, Right.READ) for token in tokens)
+    def may_pull(self, subscriber: bytes, permit: bytes, tokens: Sequence[bytes], now: float) -> bool:
+        """By its own permit for one of them: a lane's secret is for the readers of all its topics. Whether the permit
+        was ended routing knows, sooner than the ledger."""
+        row = self._rules.read(PERMITS(permit))
+        if row is None or (row.operation, row.principal) != (Operation.SUBSCRIBE, subscriber):
+            return False
+        return row.token in tokens and now * 1000 < row.not_after_ms and self._may(subscriber, row.token, Right.READ)
 
     def _may(self, principal: bytes, token: bytes, right: Right) -> bool:
         rules = self._rules
         return rules.allows(principal, token, right, "") and not (
             rules.blacklisted(principal) or rules.is_over(principal, self.block()[1])
         )
+
+    def check_permit(self, permit: Permit) -> None:
+        """Raise `Refused` unless the ledger knows of it, and an authority, perhaps revoked since, signed it."""
+        row, authority = self.read(PERMITS(permit.identifier)), self.read(IDENTITIES(permit.authority))
+        named = permit.principal, permit.operation, permit.token
+        if row is None or (row.principal, row.operation, row.token) != named:
+            raise Refused("permit: the ledger knows of no such permit", reason="unknown-permit")
+        if authority is None or authority.kind != SubjectKind.AUTHORITY:
+            raise Refused("permit: its authority is not known", reason="unknown-authority")
+        VerifyKey(authority.key).verify(permit.context, permit.signature, permit.body)
 
     def is_clear(self, token: bytes) -> bool:
         row = self._rules.read(TOPICS(token))

@@ -19,7 +19,6 @@ from tallystick.errors import Forged
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.plan import RELAYS_MAX, Plan, VirtualNode
 from tallystick.trust.promise import JointPromise
-from tallystick.wire import Fields
 
 
 class ContentMessage(NamedTuple):
@@ -36,8 +35,7 @@ class ContentMessage(NamedTuple):
     @classmethod
     def decode(cls, frame: OverlayFrame) -> ContentMessage:
         """Raises `Malformed`."""
-        fields = Fields.parse(frame.content, "content", 5)
-        fields.version(1)
+        fields = frame.fields("content", 5)
         front = fields.octets(), fields.octets(at_most=FRAME_BYTES_MAX)
         return cls(*front, *(fields.optional_octets(FRAME_BYTES_MAX) for _ in range(2)))
 
@@ -76,19 +74,19 @@ class RelayedParcel:
     def depth(self) -> int:
         return len(self.path) - 1
 
+    @property
+    def came_from(self) -> bytes | None:
+        """The virtual node before this one, if there is any."""
+        return self.path[-2].identifier if self.depth else None
+
     @cached_property
     def before(self) -> list[bytes]:
         """The relays that it comes from."""
-        return [relay.identifier for relay in self.path[-2].relays] if self.depth else []
+        return [*self.path[-2].names] if self.depth else []
 
     @property
     def held(self) -> set[int]:
         return set(range(self.split.total)) if self._body is not None else set(self._blocks)
-
-    @property
-    def is_copied(self) -> bool:
-        """Whether every relay has the whole once it has its part."""
-        return self.split.needed == 1 < self.split.total
 
     @property
     def is_satisfied(self) -> bool:
@@ -119,9 +117,7 @@ class RelayedParcel:
 
     def take_body(self, body: bytes) -> None:
         """Raises `Forged`."""
-        front = self._front
-        whole = Parcel(front.header, front.signature, body, front.marks)
-        whole.check_body()
+        self._with(body).check_body()
         self._body = body
 
     def rebuild(self) -> None:
@@ -132,8 +128,15 @@ class RelayedParcel:
 
     def whole(self) -> Parcel | None:
         """The parcel, once its body is here."""
-        front = self._front
-        return None if self._body is None else Parcel(front.header, front.signature, self._body, front.marks)
+        return None if self._body is None else self._with(self._body)
+
+    @property
+    def front(self) -> Parcel:
+        """The parcel without its body."""
+        return self._front
+
+    def _with(self, body: bytes) -> Parcel:
+        return Parcel(self._front.header, self._front.signature, body, self._front.marks)
 
     def bare(self) -> ContentMessage:
         return ContentMessage(*self._encoded)

@@ -47,10 +47,6 @@ class Claim:
         """That of the permit, by which the ledger knows whether it ended."""
         return self.permit.identifier
 
-    @property
-    def operation(self) -> Operation:
-        return self.permit.operation
-
     @classmethod
     def decode(cls, data: bytes) -> Claim:
         """Raises `Refused`."""

@@ -4,7 +4,7 @@ The paper has three strategies (000, "Propagation of encrypted content"). Here a
 `needed` of which give it back.
 
     replicas     1 of r   every relay of a virtual node carries the whole; small parcels always go so
-    one copy     1 of 1   one relay carries the whole; what is lost is sent again, another way
+    one copy     1 of 1   one relay carries the whole; what is lost is asked for, of the others
     coded        k of n   a block of `crypto/coding.py` for each relay; only what is missing is sent again
 
 Threat: relays that drop or alter what they carry, up to f of the 2f+1 of each virtual node, at indices of their choice.
@@ -15,9 +15,8 @@ virtual node before it, checks each against the signed root and makes its part a
 honest relay comes to hold its parts: the honest ones before it hold at least `needed`, which is how `parts` chooses.
 A silent relay may still be gathering, so whoever has asked all asks again, until `hop_keep_s` is over.
 
-One copy has no second holder: there the receiver complains, and the next attempt goes another way. The digits of an
-attempt, in base r for virtual nodes of r relays, are the coefficients of a polynomial modulo r, and its value at a hop
-shifts the index there. So for a prime r and up to r hops, the first r^hops attempts are all the ways there are.
+One copy has one carrier in each virtual node, and is asked for as parts are: of any relay of the virtual node before,
+which fetches it in turn. So it goes round whoever keeps it back, one hop after the other, and needs no timetable.
 """
 
 from __future__ import annotations
@@ -59,20 +58,15 @@ def parts(strategy: Strategy, body_bytes: int, sizes: Sequence[int], small_bytes
     return max(fitting, key=lambda one: (one.needed / one.total, -one.total))
 
 
-def carrier(part: int, hop: int, size: int, attempt: int = 0) -> int:
+def carrier(part: int, hop: int, size: int) -> int:
     """The index of the relay that carries a part at a hop, counted from 0; at each hop another one."""
-    place, power = part + hop, 1
-    while attempt:
-        attempt, digit = divmod(attempt, size)
-        place += digit * power
-        power *= hop
-    return place % size
+    return (part + hop) % size
 
 
-def sends(relay: int, hop: int, sizes: Sequence[int], split: Parts, attempt: int = 0) -> list[Errand]:
+def sends(relay: int, hop: int, sizes: Sequence[int], split: Parts) -> list[Errand]:
     """What a relay sends on without being asked: the parts it carries, each to the one who carries it next."""
-    own = [part for part in range(split.total) if carrier(part, hop, sizes[hop], attempt) == relay]
-    return [(carrier(part, hop + 1, sizes[hop + 1], attempt), part) for part in own]
+    own = [part for part in range(split.total) if carrier(part, hop, sizes[hop]) == relay]
+    return [(carrier(part, hop + 1, sizes[hop + 1]), part) for part in own]
 
 
 def gather(

@@ -11,9 +11,18 @@ relay tells all relays of the next virtual node that the parcel is there; those 
 misses its part, or wants the body for its own subscribers, asks those before it, one after the other, and a relay that
 is asked for what it has not fetches it in turn. So the three strategies need no timetable but `hop_wait_s`.
 
+Everybody on the way to a subscriber is told of a parcel, so that each edge can prove its whole log; the body goes only
+where somebody's labels ask for it (`parcel/labels.py`). A relay goes by its own tables for what it fetches and by its
+own again for what it sends unasked: where these differ, those behind ask, and get it. An edge where nobody wants the
+body delivers the front, and whoever comes later and wants it has it fetched (`keeping.py`).
+
 Whoever has its parts acknowledges. What is copied to all, and acknowledged by all, is let go; everything else is kept
 for `hop_keep_s`, and whoever has not acknowledged by then is suspected, which is no proof. Nothing waits for an
-acknowledgement meanwhile: f silent relays slow nobody down.
+acknowledgement meanwhile: f silent relays slow nobody down. A parcel of which nothing is missing is looked at
+once more, when `hop_keep_s` is over.
+
+"Once" is within `hop_keep_s`: then a parcel is forgotten, and whoever shows an old message again has it delivered
+again. Whoever stores knows the place, and drops it (`keeping.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +35,7 @@ from tallystick import wire
 from tallystick.carriers.overlay.carried import ContentMessage, RelayedParcel, name_carried
 from tallystick.carriers.overlay.content import Strategy, gather, sends
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.surroundings import Branches, ContentRoutes
+from tallystick.carriers.overlay.surroundings import NOWHERE, Branches, ContentRoutes
 from tallystick.crypto.coding import TOTAL_MAX
 from tallystick.errors import Forged, Malformed, Refused
 from tallystick.parcel.parcel import Parcel
@@ -34,7 +43,6 @@ from tallystick.runtime.alarms import Alarms
 from tallystick.runtime.effects import Deliver, Effect, Send
 from tallystick.trust.plan import VirtualNode
 from tallystick.trust.promise import JointPromise
-from tallystick.wire import Fields
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class ContentLimits:
 
 
 class CarriedParcel(NamedTuple):
-    """For the subscribers of this relay."""
+    """For the subscribers of this relay; a front where none of them wants the body."""
 
     promise: JointPromise
     parcel: Parcel
@@ -72,6 +80,8 @@ class _Errand:
     unacknowledged: set[bytes] = field(default_factory=set)
     owed: set[bytes] = field(default_factory=set)  # relays before this one that wait for its acknowledgement
     delivered: bool = False
+    routes: tuple[Branches | None, Branches] = None, NOWHERE  # as they were last
+    rests: bool = False  # nothing is missing, and it is not looked at before it is over
     size: int = 0  # in bytes, as last weighed
 
 
@@ -101,7 +111,7 @@ class ContentForwarding:
             if frame.kind is FrameKind.CONTENT:
                 self._receive(frame, sender, now, effects)
             elif frame.kind is FrameKind.ASK:
-                self._answer(frame, sender, effects)
+                self._answer(frame, sender, now, effects)
             else:
                 self._hear(frame, sender)
         except Refused as error:
@@ -118,21 +128,19 @@ class ContentForwarding:
                 effects += [Deliver(Suspicion(version, relay)) for relay in sorted(errand.unacknowledged)]
                 self._drop(name)
             elif errand is not None:
-                again = min(now + self._limits.hop_wait_s, errand.born + self._limits.hop_keep_s)
-                self._alarms.set(again, name, effects)
-                self._ask(name, errand, effects)
+                self._watch(name, errand, now, effects)
+                if not errand.rests:
+                    self._ask(name, errand, effects)
         return effects
 
     def is_owed(self, node: VirtualNode) -> bool:
         """Whether more relays of a virtual node than may be bad have not acknowledged something yet (Algorithm 3)."""
-        names = {relay.identifier for relay in node.relays}
-        return any(len(names & errand.unacknowledged) > node.faults for errand in self._errands.values())
+        owing = [errand.unacknowledged.intersection(node.names) for errand in self._errands.values()]
+        return any(len(names) > node.faults for names in owing)
 
     def owes(self, relay: bytes) -> bool:
         """Whether a relay has not acknowledged something yet."""
         return any(relay in errand.unacknowledged for errand in self._errands.values())
-
-    # --- what arrives ---
 
     def _receive(self, frame: OverlayFrame, sender: bytes, now: float, effects: list[Effect]) -> None:
         message = ContentMessage.decode(frame)
@@ -166,48 +174,51 @@ class ContentForwarding:
             raise Forged("content: not the parcel that was promised")
         if promise.token not in [topic.token for topic in front.header.topics]:
             raise Malformed("content: not of the topic that was promised")
-        promise.verify(plan)
-        self._around.check_front(front)
+        if sender is not None:  # what was ordered here was verified then, signature by signature, and judged
+            promise.verify(plan)
+            self._around.check_front(front)
         name = name_carried(promise)
         errand = self._errands[name] = _Errand(carried, now)
-        self._alarms.set(now + self._limits.hop_wait_s, name, effects)
+        if any(self._routes(errand)[0]) and not any(self._routes(errand)[1]):
+            carried.wanted.clear()  # until somebody asks
+        self._watch(name, errand, now, effects)
         return errand
 
     def _progress(self, errand: _Errand, effects: list[Effect]) -> None:
         """Do what can be done with what is here: rebuild, deliver, send on, acknowledge, let go."""
-        carried, branches = errand.carried, self._branches(errand.carried)
-        if branches.subscribers or not carried.is_satisfied:
+        carried, (branches, wanting) = errand.carried, self._routes(errand)
+        if wanting.subscribers or not carried.is_satisfied:
             carried.rebuild()
-        whole = carried.whole()
-        if branches.subscribers and whole is not None and not errand.delivered:
+        parcel = carried.whole() or (None if wanting.subscribers else carried.front)
+        if branches.subscribers and parcel is not None and not errand.delivered:
             errand.delivered = True
-            effects.append(Deliver(CarriedParcel(carried.promise, whole)))
+            effects.append(Deliver(CarriedParcel(carried.promise, parcel)))
         for branch in branches.nodes:
-            self._send_on(errand, carried.plan.node(branch), effects)
+            self._send_on(errand, carried.plan.node(branch), branch in wanting.nodes, effects)
         if carried.is_satisfied:
             content = wire.encode([1, name_carried(carried.promise)])
             frame = OverlayFrame(FrameKind.ACK, carried.promise.plan, content).encode()
             effects += [Send(relay.hex(), frame) for relay in sorted(errand.owed)]
             errand.owed.clear()
-        self._let_go(errand, branches)
-        self._weigh(errand)
+        self._let_go(errand)
         while self._bytes > self._limits.bytes_max:
             self._drop(next(iter(self._errands)))
             self.dropped["full"] += 1
 
-    # --- onward ---
+    def _routes(self, errand: _Errand) -> tuple[Branches, Branches]:
+        """Where the topic goes, and where the body is wanted, which is looked up anew only when the tables change."""
+        where = [errand.carried.promise.token], errand.carried.came_from
+        branches = self._around.branches(*where)
+        if errand.routes[0] is not branches:
+            errand.routes = branches, self._around.wanting(*where, errand.carried.front.header)
+        return branches, errand.routes[1]
 
-    def _branches(self, carried: RelayedParcel) -> Branches:
-        before = carried.path[-2].identifier if carried.depth else None
-        return self._around.branches([carried.promise.token], before)
-
-    def _send_on(self, errand: _Errand, branch: VirtualNode, effects: list[Effect]) -> None:
-        """Tell every relay of the branch that the parcel is there, and send the parts that are this relay's to send."""
+    def _send_on(self, errand: _Errand, branch: VirtualNode, is_wanted: bool, effects: list[Effect]) -> None:
+        """Tell every relay of the branch that the parcel is there; where it is wanted, send the parts that are ours."""
         carried = errand.carried
         sizes = [len(node.relays) for node in (*carried.path, branch)]
-        errands = sends(carried.index, carried.depth, sizes, carried.split)
-        for index, relay in enumerate(branch.relays):
-            name = relay.identifier
+        errands = sends(carried.index, carried.depth, sizes, carried.split) if is_wanted else []
+        for index, name in enumerate(branch.names):
             parts = [part for at, part in errands if at == index and part in carried.held]
             messages = carried.messages(part for part in parts if (name, part) not in errand.sent)
             if (name, None) not in errand.sent:
@@ -216,20 +227,29 @@ class ContentForwarding:
             effects += [Send(name.hex(), message.frame(carried.promise.plan)) for message in messages]
             errand.sent |= {(name, None), *((name, part) for part in parts)}
 
-    def _let_go(self, errand: _Errand, branches: Branches) -> None:
-        """Of what all behind have whole, and nobody here waits for. Of parts somebody may want others later."""
-        carried, told = errand.carried, errand.sent or not branches.nodes
-        done = errand.delivered or not branches.subscribers
-        if told and done and not errand.unacknowledged and carried.is_satisfied and carried.is_copied:
+    def _let_go(self, errand: _Errand) -> None:
+        """Of what all behind have whole, and nobody here waits for; who has a part, or a front, may ask for more."""
+        carried, (branches, wanting) = errand.carried, self._routes(errand)
+        told, done = errand.sent or not branches.nodes, errand.delivered or not branches.subscribers
+        is_copied = carried.split.needed == 1 < carried.split.total  # who has its part has the whole
+        is_taken = not errand.unacknowledged and set(branches.nodes) <= set(wanting.nodes)
+        if told and done and is_taken and carried.is_satisfied and is_copied and carried.held:
             carried.release()
+        self._weigh(errand)
 
-    # --- what is missing ---
+    def _watch(self, name: bytes, errand: _Errand, now: float, effects: list[Effect]) -> None:
+        """Look at a parcel again soon while something of it is missing, else when it is over."""
+        errand.rests, end = not self._is_missing(errand), errand.born + self._limits.hop_keep_s
+        self._alarms.set(end if errand.rests else min(now + self._limits.hop_wait_s, end), name, effects)
+
+    def _is_missing(self, errand: _Errand) -> bool:
+        """Whether there is something to ask for."""
+        carried = errand.carried
+        waits = self._routes(errand)[1].subscribers and not errand.delivered
+        return bool(carried.depth and (waits or not carried.is_satisfied))
 
     def _ask(self, name: bytes, errand: _Errand, effects: list[Effect]) -> None:
         carried = errand.carried
-        waits = self._branches(carried).subscribers and not errand.delivered
-        if not carried.depth or (carried.is_satisfied and not waits):
-            return
         place = carried.depth - 1, len(carried.before), carried.split
         first = min(carried.wanted, default=carried.index % carried.split.total)
         others = [index for index in range(len(carried.before)) if index not in errand.silent]
@@ -243,13 +263,12 @@ class ContentForwarding:
             effects.append(Send(carried.before[index].hex(), frame))
             errand.silent.add(index)
 
-    def _answer(self, frame: OverlayFrame, sender: bytes, effects: list[Effect]) -> None:
-        fields = Fields.parse(frame.content, "question", 3)
-        fields.version(1)
+    def _answer(self, frame: OverlayFrame, sender: bytes, now: float, effects: list[Effect]) -> None:
+        fields = frame.fields("question", 3)
         name, parts = fields.octets(32), {one.number(TOTAL_MAX - 1) for one in fields.each(TOTAL_MAX, 1)}
         errand = self._errands.get(name)
         place = None if errand is None else errand.carried.plan.place(sender)
-        if errand is None or place is None or place[0].identifier not in self._branches(errand.carried).nodes:
+        if errand is None or place is None or place[0].identifier not in self._routes(errand)[0].nodes:
             raise Refused("question: for what is not here, or not from the virtual node behind", reason="unknown")
         carried = errand.carried
         for part in sorted(part for part in parts if part < carried.split.total):
@@ -262,18 +281,15 @@ class ContentForwarding:
                 effects += [Send(sender.hex(), message.frame(carried.promise.plan)) for message in messages]
             elif not carried.is_released:
                 carried.wanted.add(part)  # fetched in turn; whoever asked asks again
+        if errand.rests and self._is_missing(errand):
+            self._watch(name, errand, now, effects)
 
     def _hear(self, frame: OverlayFrame, sender: bytes) -> None:
-        fields = Fields.parse(frame.content, "acknowledgement", 2)
-        fields.version(1)
-        errand = self._errands.get(fields.octets(32))
+        errand = self._errands.get(frame.fields("acknowledgement", 2).octets(32))
         if errand is None or sender not in errand.unacknowledged:
             raise Refused("acknowledgement: of what was not sent", reason="unknown")
         errand.unacknowledged.discard(sender)
-        self._let_go(errand, self._branches(errand.carried))
-        self._weigh(errand)
-
-    # --- memory ---
+        self._let_go(errand)
 
     def _weigh(self, errand: _Errand) -> None:
         size = errand.carried.size

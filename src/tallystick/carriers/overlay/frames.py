@@ -27,9 +27,12 @@ class FrameKind(IntEnum):
     NOTICE = 6  # a relay attaches or detaches
     STATE = 7  # routing state for a newcomer
     ORDER = 8  # within a virtual node: a parcel's place in its partition, and signatures for it
-    TAKE_OVER = 9  # within a virtual node: a new orderer asks what was ordered before it
+    TAKE_OVER = 9  # within a virtual node: a new orderer, or who is stuck, asks what was ordered
     FETCH = 10  # within a virtual node: whoever has not got an ordered parcel asks for it
     PULL = 11  # a subscriber asks the relays of a virtual node that keeps secrets out of band for one of them
+    CATCH_UP = 12  # a relay asks another for what the ledger anchored, and is answered
+    ANCHOR = 13  # within a virtual node: a tree that its orderer would anchor, and signatures for it
+    BRING = 14  # within a virtual node: a parcel that waits for its place, to who orders it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,12 @@ class OverlayFrame:
     def encode(self) -> bytes:
         return wire.encode([1, int(self.kind), self.plan, self.content])
 
+    def fields(self, what: str, length: int) -> Fields:
+        """Of its content, behind the version. Raises `Malformed`."""
+        fields = Fields.parse(self.content, what, length)
+        fields.version(1)
+        return fields
+
     @classmethod
     def decode(cls, data: bytes) -> OverlayFrame:
         """Raises `Malformed`."""
@@ -48,8 +57,5 @@ class OverlayFrame:
             raise Malformed(f"frame: at most {FRAME_BYTES_MAX} bytes expected")
         fields = Fields.parse(data, "frame", 4)
         fields.version(1)
-        return cls(
-            FrameKind(fields.number(max(FrameKind), min(FrameKind))),
-            fields.number(),
-            fields.octets(at_most=FRAME_BYTES_MAX),
-        )
+        kind = FrameKind(fields.number(max(FrameKind), min(FrameKind)))
+        return cls(kind, fields.number(), fields.octets(at_most=FRAME_BYTES_MAX))

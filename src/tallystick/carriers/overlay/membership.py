@@ -21,7 +21,7 @@ tell; since claims name their edges, neighbours know as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
@@ -36,9 +36,6 @@ from tallystick.trust.plan import RELAYS_MAX, RELAYS_MIN, Plan, Relay, VirtualNo
 class MembershipLimits:
     hop_keep_s: float = 30.0  # how long data that nobody acknowledges is kept
     again_s: float = 1.0  # after which a notice is repeated, and before which it is not answered again
-
-
-# --- plans ---
 
 
 def attached(plan: Plan, node: bytes, relay: Relay) -> Plan:
@@ -80,9 +77,7 @@ class PlanVersions:
         """A version that stands on the ledger and takes effect at this height. Raises `Refused`."""
         newest = max(self._known)
         if plan.version != newest + 1 or height <= self._known[newest][0]:
-            raise Refused(
-                f"plan {plan.version}: version {newest + 1}, at a later height, expected", reason="plan-order"
-            )
+            raise Refused(f"plan {plan.version}: version {newest + 1} at a later height expected", reason="plan-order")
         self._known[plan.version] = height, plan
 
     def at(self, height: int) -> Plan:
@@ -94,15 +89,16 @@ class PlanVersions:
         known = self._known.get(version)
         return known[1] if known else None
 
+    def names(self, relay: bytes) -> bool:
+        """Whether one of them names this relay."""
+        return any(plan.place(relay) is not None for _, plan in self._known.values())
+
     def sweep(self, height: int, now: float, keep_s: float) -> None:
         """Forget versions that were replaced `keep_s` ago."""
         current = self.at(height).version
         for version in [version for version in self._known if version < current]:
             if now - self._over.setdefault(version, now) >= keep_s:
                 del self._known[version], self._over[version]
-
-
-# --- the paper's three algorithms ---
 
 
 class Algorithm3:
@@ -116,16 +112,15 @@ class Algorithm3:
         if place is None or new.place(me) is not None:
             raise Misuse(f"relay {me.hex()} does not leave with plan {new.version}")
         self._me, self._old, self._new, self._limits = me, old, new, limits
-        self._neighbours = old.neighbours(place[0].identifier)
+        self._neighbours = [name for node in old.neighbours(place[0].identifier) for name in node.names]
         self._acknowledged: set[bytes] = set()
         self._began: float | None = None
 
     def tell(self, now: float) -> list[Effect]:
         """Line 1: tell all relays of all neighbouring virtual nodes; those that have not answered, again."""
         self._began = now if self._began is None else self._began
-        notice = _framed(NoticeKind.DETACH, self._me, self._old, self._new)
-        waiting = [relay.identifier for node in self._neighbours for relay in node.relays]
-        sends = [Send(one.hex(), notice) for one in waiting if one not in self._acknowledged]
+        notice = _framed(NoticeKind.DETACH, self._me, self._old.version, self._new.version)
+        sends = [Send(name.hex(), notice) for name in self._neighbours if name not in self._acknowledged]
         return [*sends, WakeAt(now + self._limits.again_s)]
 
     def acknowledged(self, notice: Notice, sender: bytes) -> None:
@@ -136,8 +131,7 @@ class Algorithm3:
         """Line 2, corrected: until then, lines 3 to 5, go on with the queues under the old plan."""
         if self._began is not None and now - self._began >= self._limits.hop_keep_s:
             return True
-        relays = {relay.identifier for node in self._neighbours for relay in node.relays}
-        return queues_empty and relays <= self._acknowledged
+        return queues_empty and self._acknowledged.issuperset(self._neighbours)
 
 
 class Algorithm4:
@@ -154,10 +148,9 @@ class Algorithm4:
 
     def ask(self, now: float) -> list[Effect]:
         """Tell neighbours, and those who will replicate us, that we are there; those that have not answered, again."""
-        notice = _framed(NoticeKind.ATTACH, self._me, self._plan, self._plan)
-        waiting = [relay.identifier for node in self._sources for relay in node.relays]
-        sends = [Send(one.hex(), notice) for one in waiting if one not in self._told and one != self._me]
-        return [*sends, WakeAt(now + self._limits.again_s)]
+        notice = _framed(NoticeKind.ATTACH, self._me, self._plan.version, self._plan.version)
+        names = [name for node in self._sources for name in node.names if name not in (self._me, *self._told)]
+        return [*(Send(name.hex(), notice) for name in names), WakeAt(now + self._limits.again_s)]
 
     def receive_state(self, content: bytes, sender: bytes, now: float) -> list[Send]:
         """The content of a STATE frame. Raises `Malformed`."""
@@ -169,10 +162,7 @@ class Algorithm4:
     @property
     def is_ready(self) -> bool:
         """Whether all but f relays of each neighbouring virtual node told all: f+1 honest ones at the least did."""
-        return all(
-            sum(relay.identifier in self._told for relay in node.relays) >= len(node.relays) - node.faults
-            for node in self._sources[1:]
-        )
+        return all(len(self._told.intersection(one.names)) >= len(one.names) - one.faults for one in self._sources[1:])
 
 
 class Algorithm5:
@@ -181,7 +171,7 @@ class Algorithm5:
     def __init__(self, routing: Routing, versions: PlanVersions, limits: MembershipLimits = MembershipLimits()) -> None:
         self._routing, self._versions, self._limits = routing, versions, limits
         self._answered: dict[bytes, float] = {}  # newcomers, and when they were sent state
-        self._leaving: dict[bytes, Notice] = {}
+        self.leaving: dict[bytes, Notice] = {}  # relays, and what they said
 
     def receive(self, notice: Notice, sender: bytes, now: float) -> list[Send]:
         """A notice from `sender`. Raises `Refused` where the plan says otherwise."""
@@ -189,19 +179,16 @@ class Algorithm5:
             return self._attach(notice, sender, now)
         if notice.kind is NoticeKind.DETACH:
             self._check_leaving(notice, sender)
-            self._leaving[sender] = notice  # lines 2 and 3: the plan changed the scheme, and the queue empties itself
+            self.leaving[sender] = notice  # lines 2 and 3: the plan changed the scheme, and the queue empties itself
         return []
 
     def acknowledge(self, is_empty: Callable[[bytes], bool]) -> list[Send]:
         """Lines 4 and 5: acknowledge to those who leave, once all that was queued for them was received by them."""
-        ready = [(relay, notice) for relay, notice in self._leaving.items() if is_empty(relay)]
+        ready = [(relay, notice) for relay, notice in self.leaving.items() if is_empty(relay)]
         for relay, _ in ready:
-            del self._leaving[relay]  # a repeated notice brings it back
-        return [Send(relay.hex(), self._acknowledgement(relay, notice)) for relay, notice in ready]
-
-    @property
-    def leaving(self) -> Collection[bytes]:
-        return self._leaving.keys()
+            del self.leaving[relay]  # a repeated notice brings it back
+        frames = [(relay, _framed(NoticeKind.ACKNOWLEDGE, relay, notice.plan, notice.plan)) for relay, notice in ready]
+        return [Send(relay.hex(), frame) for relay, frame in frames]
 
     def _attach(self, notice: Notice, sender: bytes, now: float) -> list[Send]:
         """Lines 7 and 8: the plan makes the queue and the scheme; what is left is to tell the newcomer our tables."""
@@ -224,10 +211,6 @@ class Algorithm5:
         here = self._routing.node.identifier
         return node.identifier == here or here in {one.identifier for one in plan.neighbours(node.identifier)}
 
-    def _acknowledgement(self, relay: bytes, notice: Notice) -> bytes:
-        answer = Notice(NoticeKind.ACKNOWLEDGE, relay, notice.plan)
-        return OverlayFrame(FrameKind.NOTICE, notice.plan, answer.encode()).encode()
 
-
-def _framed(kind: NoticeKind, relay: bytes, spoken: Plan, named: Plan) -> bytes:
-    return OverlayFrame(FrameKind.NOTICE, spoken.version, Notice(kind, relay, named.version).encode()).encode()
+def _framed(kind: NoticeKind, relay: bytes, spoken: int, named: int) -> bytes:
+    return OverlayFrame(FrameKind.NOTICE, spoken, Notice(kind, relay, named).encode()).encode()

@@ -46,16 +46,8 @@ from tallystick.crypto import group
 from tallystick.crypto.group import NEUTRAL, ORDER, Point
 from tallystick.crypto.symmetric import derive, extract
 from tallystick.errors import Forged, Malformed, Misuse, Refused
-from tallystick.trust.shares import (
-    COUNT_MAX,
-    Lineage,
-    ScalarShare,
-    SentLineage,
-    ShareList,
-    ShareSet,
-    check_lineages,
-    verify_sent,
-)
+from tallystick.trust.plan import VirtualNode
+from tallystick.trust.shares import COUNT_MAX, Lineage, ScalarShare, SentLineage, ShareList, ShareSet, verify_sent
 
 
 @dataclass(frozen=True)
@@ -64,6 +56,14 @@ class Threshold:
 
     need: int
     count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.need <= self.count <= COUNT_MAX:
+            raise Misuse(f"virtual node of {self.need} in {self.count}: at most {COUNT_MAX} expected")
+
+    @classmethod
+    def of(cls, node: VirtualNode) -> Threshold:
+        return cls(node.need, len(node.relays))
 
 
 ALONE = Threshold(1, 1)  # a publisher, a subscriber
@@ -81,11 +81,6 @@ class Hop:
     senders: Threshold
     receivers: Threshold
     commitments: tuple[bytes, ...]  # the publisher's, whose lineage (`origin`) its signed header names
-
-    def __post_init__(self) -> None:
-        for threshold in (self.senders, self.receivers, *([self.before] if self.before else [])):
-            if not 1 <= threshold.need <= threshold.count <= COUNT_MAX:
-                raise Misuse(f"virtual node of {threshold.need} in {threshold.count}: at most {COUNT_MAX} expected")
 
     @cached_property
     def origin(self) -> Lineage:
@@ -124,10 +119,8 @@ class Split(NamedTuple):
 
 
 def split(entropy: bytes, lane_key: bytes, plan: int, branch: bytes, receivers: Threshold, attempt: int = 0) -> Split:
-    """A publisher's new secret, split for the virtual node `branch`. The entropy serves for one lane key.
-
-    Another attempt with the same entropy splits the same secret by the same polynomials.
-    """
+    """A publisher's new secret, split for the virtual node `branch`. The entropy serves for one lane key; another
+    attempt with it splits the same secret by the same polynomials."""
     randoms = group.scalars(derive(entropy, "tallystick share split 1", lane_key))
     share = ScalarShare(next(randoms), next(randoms))
     held = HeldShare(1, Lineage((), lane_key, (group.commit(*share),)), share)
@@ -149,28 +142,18 @@ def commitment_to(secret: bytes, lane_key: bytes) -> bytes:
 
 
 def reshare(held: Iterable[HeldShare], hop: Hop, sender: int, erasable: bytes) -> tuple[ShareSet, dict[int, ShareList]]:
-    """A sender's final set for a branch and its list for every receiver, unsigned.
-
-    The same arguments give the same bytes; another attempt differs by its number alone.
-    """
-    sent: list[tuple[SentLineage, list[bytes]]] = []
+    """A sender's final set for a branch and its list for every receiver, unsigned. The same arguments give the same
+    bytes; another attempt differs by its number alone."""
+    lineages, lists = list[SentLineage](), {index: list[bytes]() for index in range(1, hop.receivers.count + 1)}
     for one in sorted(held, key=lambda one: one.lineage.name):
         randoms = group.scalars(polynomial_seed(erasable, hop, one.lineage))
         higher = [ScalarShare(next(randoms), next(randoms)) for _ in range(hop.receivers.need - 1)]
         values, blinds = zip(one.share, *higher, strict=True)
-        shares = [
-            ScalarShare(group.value_at(values, index), group.value_at(blinds, index)).encode()
-            for index in range(1, hop.receivers.count + 1)
-        ]
-        sent.append((SentLineage(one.lineage, tuple(group.commit(*pair) for pair in higher)), shares))
-    lineages = tuple(lineage for lineage, _ in sent)
-    check_lineages(lineages, "held shares")
-    shares_set = ShareSet(hop.lane_key, hop.plan, hop.branch, hop.attempt, sender, lineages)
-    lists = {
-        index: ShareList(shares_set.hash, index, tuple(shares[index - 1] for _, shares in sent))
-        for index in range(1, hop.receivers.count + 1)
-    }
-    return shares_set, lists
+        lineages.append(SentLineage(one.lineage, tuple(group.commit(*pair) for pair in higher)))
+        for index, shares in lists.items():
+            shares.append(ScalarShare(group.value_at(values, index), group.value_at(blinds, index)).encode())
+    made = ShareSet(hop.lane_key, hop.plan, hop.branch, hop.attempt, sender, tuple(lineages))
+    return made, {index: ShareList(made.hash, index, tuple(shares)) for index, shares in lists.items()}
 
 
 def polynomial_seed(erasable: bytes, hop: Hop, lineage: Lineage) -> bytes:
@@ -181,12 +164,7 @@ def polynomial_seed(erasable: bytes, hop: Hop, lineage: Lineage) -> bytes:
 def check(hop: Hop, contribution: Contribution, index: int) -> Contribution:
     """The contribution, if set and list fit the hop and each other. Raises `Malformed`."""
     shares, listed = contribution
-    if (shares.lane_key, shares.plan, shares.branch, shares.attempt) != (
-        hop.lane_key,
-        hop.plan,
-        hop.branch,
-        hop.attempt,
-    ):
+    if shares.place != (hop.lane_key, hop.plan, hop.branch, hop.attempt):
         raise Malformed("share set: for another lane key, plan version, branch or attempt", reason="stale")
     if listed.set_hash != shares.hash or listed.receiver != index or len(listed.encoded) != len(shares.lineages):
         raise Malformed("share list: for another set or receiver")
@@ -219,26 +197,16 @@ class _Sent:
     def __init__(self, contribution: Contribution, index: int) -> None:
         shares, listed = contribution
         self._sender, self._index = shares.sender, index
-        self._offered = {
-            one.lineage.name: (one, share) for one, share in zip(shares.lineages, listed.shares, strict=True)
-        }
+        pairs = zip(shares.lineages, listed.shares, strict=True)
+        self.offered = {one.lineage.name: (one, share) for one, share in pairs}
         self._verified: dict[bytes, tuple[Point, ...] | None] = {}
         self.fault: Refused | None = None
-
-    def names(self) -> set[bytes]:
-        return set(self._offered)
-
-    def lineage(self, name: bytes) -> Lineage:
-        return self._offered[name][0].lineage
-
-    def share(self, name: bytes) -> ScalarShare:
-        return self._offered[name][1]
 
     def commitments(self, name: bytes) -> tuple[Point, ...] | None:
         """Those to the sender's polynomial, or None if its share is false."""
         if name not in self._verified:
             try:
-                sent, share = self._offered[name]
+                sent, share = self.offered[name]
                 self._verified[name] = verify_sent(sent, self._sender, share, self._index)
             except Refused as fault:
                 self._verified[name] = None
@@ -247,10 +215,7 @@ class _Sent:
 
 
 def combine(
-    hop: Hop,
-    contributions: Iterable[Contribution],
-    index: int,
-    among: Iterable[tuple[int, ...]] | None = None,
+    hop: Hop, contributions: Iterable[Contribution], index: int, among: Iterable[tuple[int, ...]] | None = None
 ) -> Combined:
     """What the receiver at `index` holds after this hop, in whatever order sets came.
 
@@ -270,26 +235,23 @@ def _combined(sent: Mapping[int, _Sent], index: int) -> HeldShare | None:
     """The new share from exactly these contributors, if they agree on a lineage."""
     contributors = tuple(sent)
     weights = group.weights_at_zero(contributors)
-    for name in sorted(set.intersection(*(one.names() for one in sent.values()))):
+    for name in sorted(set.intersection(*(set(one.offered) for one in sent.values()))):
         polynomials = [found for one in sent.values() if (found := one.commitments(name)) is not None]
         if len(polynomials) < len(sent):
             continue
-        lineage = next(iter(sent.values())).lineage(name)
         higher = [group.weighted(points, weights) for points in list(zip(*polynomials, strict=True))[1:]]
         if NEUTRAL in higher:  # a liar chose its commitments so; nobody would take this lineage
             continue
+        offered = [one.offered[name] for one in sent.values()]
         # The constants sum up to the lineage's own constant, which needs no computing.
-        new = Lineage(contributors, name, (lineage.commitments[0], *higher))
-        return HeldShare(index, new, _sum([one.share(name) for one in sent.values()], weights))
+        new = Lineage(contributors, name, (offered[0][0].lineage.commitments[0], *higher))
+        return HeldShare(index, new, _sum([share for _, share in offered], weights))
     return None
 
 
 def _sum(shares: Iterable[ScalarShare], weights: Iterable[int]) -> ScalarShare:
     pairs = list(zip(shares, weights, strict=True))
-    return ScalarShare(
-        sum(share.value * weight for share, weight in pairs) % ORDER,
-        sum(share.blind * weight for share, weight in pairs) % ORDER,
-    )
+    return ScalarShare(*(sum(share[at] * weight for share, weight in pairs) % ORDER for at in (0, 1)))
 
 
 class ShareOpener:
@@ -310,18 +272,14 @@ class ShareOpener:
         if sender in self._sent or sender in self.liars:
             return None
         new = self._sent[sender] = _Sent(contribution, 1)
-        for name in sorted(new.names()):
-            secret = self._open(name)
-            if secret is not None:
-                return secret
-        return None
+        return next(filter(None, map(self._open, sorted(new.offered))), None)
 
     def _open(self, name: bytes) -> bytes | None:
         while True:
-            holders = [sender for sender, one in self._sent.items() if name in one.names()][: self._hop.senders.need]
+            holders = [sender for sender, one in self._sent.items() if name in one.offered][: self._hop.senders.need]
             if len(holders) < self._hop.senders.need:
                 return None
-            shares = [self._sent[sender].share(name) for sender in holders]
+            shares = [self._sent[sender].offered[name][1] for sender in holders]
             scalar = _sum(shares, group.weights_at_zero(tuple(holders))).value
             secret = secret_of(scalar, self._hop.lane_key)
             if hmac.compare_digest(commitment_to(secret, self._hop.lane_key), self._commitment):

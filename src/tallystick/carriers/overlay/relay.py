@@ -1,9 +1,12 @@
-"""A relay: one role made of four, each of which keeps its own promise. They share the plan, the routes and the links.
+"""A relay: one role made of six, each of which keeps its own promise. They share the plan, the routes and the links.
 
     ROUTE, NOTICE, STATE        who is where, and who comes and goes        routing.py, membership.py
-    ORDER, TAKE_OVER, FETCH     a parcel's place, at publishers' edges      ordering.py
+    ORDER, TAKE_OVER, FETCH,
+    BRING                       a parcel's place, at publishers' edges      ordering.py
     CONTENT, ASK, ACK           parcels on their way                        content_forwarding.py
     SHARES, PULL                lane keys on their way, or out of band      secret_forwarding.py
+    ANCHOR                      what the ledger is to anchor                anchoring.py
+    CATCH_UP                    what is anchored and not here               catching_up.py, proved.py
 
 What is ordered here is offered to the way; a topic that got a branch has its lane keys served to it; a new version of
 the plan is adopted, or, where it does not name this relay any more, left by Algorithm 3. A relay that begins, or
@@ -18,19 +21,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from tallystick.carriers.overlay.accuse import Accusations
+from tallystick.carriers.overlay.anchoring import Anchoring
+from tallystick.carriers.overlay.catching_up import CatchingUp, CatchUpLimits
 from tallystick.carriers.overlay.claim_store import RoutingLimits
 from tallystick.carriers.overlay.content_forwarding import ContentForwarding, ContentLimits
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.membership import (
-    Algorithm3,
-    Algorithm4,
-    Algorithm5,
-    MembershipLimits,
-    PlanVersions,
-)
+from tallystick.carriers.overlay.membership import Algorithm3, Algorithm4, Algorithm5, MembershipLimits, PlanVersions
 from tallystick.carriers.overlay.notices import Notice, NoticeKind
 from tallystick.carriers.overlay.ordering import Ordering
 from tallystick.carriers.overlay.places import Bearings, Counted, OrderingLimits
+from tallystick.carriers.overlay.proved import ParcelShelf
 from tallystick.carriers.overlay.relayed_keys import ForwardingLimits
 from tallystick.carriers.overlay.routing import Routing
 from tallystick.carriers.overlay.secret_forwarding import SecretForwarding
@@ -43,7 +44,7 @@ from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, WakeAt
 from tallystick.trust.plan import Plan
 
 _CONTENT = {FrameKind.CONTENT, FrameKind.ASK, FrameKind.ACK}
-_ORDERS = {FrameKind.ORDER, FrameKind.TAKE_OVER, FrameKind.FETCH}
+_ORDERS = {FrameKind.ORDER, FrameKind.TAKE_OVER, FrameKind.FETCH, FrameKind.BRING}
 
 
 class RelayLedger(Bearings, Protocol):
@@ -55,11 +56,13 @@ class RelayLedger(Bearings, Protocol):
 
     def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool: ...
 
-    def may_subscribe(self, subscriber: bytes, tokens: Sequence[bytes]) -> bool: ...
+    def may_pull(self, subscriber: bytes, permit: bytes, tokens: Sequence[bytes], now: float) -> bool: ...
 
     def check_front(self, parcel: Parcel) -> None: ...
 
     def is_ended(self, permit: bytes) -> bool: ...
+
+    def share_of(self, principal: bytes) -> bytes: ...
 
     def is_clear(self, token: bytes) -> bool: ...
 
@@ -79,6 +82,7 @@ class RelayLimits:
     ordering: OrderingLimits = field(default_factory=OrderingLimits)
     routing: RoutingLimits = field(default_factory=RoutingLimits)
     membership: MembershipLimits = field(default_factory=MembershipLimits)
+    catching_up: CatchUpLimits = field(default_factory=CatchUpLimits)
     refresh_s: float = 5.0  # between two times that a neighbour is told what it is to know
 
 
@@ -95,6 +99,7 @@ class OverlayRelay:
         self,
         name: RelayName,
         ledger: RelayLedger,
+        shelf: ParcelShelf,
         guard: RoutingGuard,
         entropy: Callable[[int], bytes],
         stored: Mapping[str, bytes],
@@ -113,15 +118,19 @@ class OverlayRelay:
         now = self._versions.at(ledger.block()[0])
         coming = (one for _, one in later if one.version > now.version and one.place(name.relay) is not None)
         self._plan = now if now.place(name.relay) is not None else next(coming, now)
-        self.routing = Routing(name.relay, self._plan, guard, ledger.is_ended, ledger.is_clear, limits.routing)
+        knows = ledger.is_ended, ledger.is_clear, limits.routing, ledger.share_of
+        self.routing = Routing(name.relay, self._plan, guard, *knows)
         around = _Around(ledger, self._versions, self.routing)
         self.secrets = SecretForwarding(name.relay, name.signer, around, entropy, started, limits.secrets)
         self.content = ContentForwarding(name.relay, name.instance, around, limits.content)
-        self.ordering = Ordering(*name, ledger, stored, limits.ordering)
+        self.ordering = Ordering(*name, ledger, stored, limits.ordering, started)
+        self.anchoring = Anchoring(*name, ledger, shelf.root_at)
+        who = self._versions.names, lambda: self._plan.version
+        self.catching_up = CatchingUp(name.relay, shelf, *who, limits.catching_up)
         self._coming: Algorithm4 | None = Algorithm4(name.relay, self._plan, self.routing, limits.membership)
         self._beside = Algorithm5(self.routing, self._versions, limits.membership)
         self._leaving: Algorithm3 | None = None
-        self._next_refresh = started
+        self._next_refresh, self._accusations = started, Accusations()
         self._turn = 0
         self.dropped: Counter[str] = Counter()
 
@@ -150,8 +159,12 @@ class OverlayRelay:
         match frame.kind:
             case FrameKind.SHARES:
                 return self.secrets.take(frame, sender, now)
+            case FrameKind.ANCHOR:
+                return self.anchoring.take(frame, sender, now)
+            case FrameKind.CATCH_UP:
+                return self.catching_up.take(frame, sender, now)
             case FrameKind.PULL:
-                return self.secrets.pull(frame, sender)
+                return self.secrets.pull(frame, sender, now)
             case FrameKind.ROUTE:
                 return [*self.routing.receive(frame.content, sender, now)]
             case FrameKind.STATE if self._coming is not None:
@@ -175,15 +188,16 @@ class OverlayRelay:
                 except Refused as error:  # a publisher whose blocks are not its body's
                     self.dropped[error.reason] += 1
         for token in sorted(self.routing.grown()):
-            effects += self.secrets.serve(token, now)
+            effects += self.secrets.serve(token)
         if self._beside.leaving:
             effects += self._beside.acknowledge(lambda relay: not self.content.owes(relay))
-        return effects
+        return self._accusations.sift(effects, self._plan.version)
 
     # --- time ---
 
     def _wake(self, now: float) -> list[Effect]:
         effects = [*self.secrets.wake(now), *self.content.wake(now), *self.ordering.wake(now)]
+        effects += self.catching_up.wake(now)
         self._follow(now, effects)
         if now >= self._next_refresh:
             self._next_refresh = now + self._limits.refresh_s
@@ -231,6 +245,6 @@ class _Around:
     """What secrets and parcels on their way need to know: of the ledger, of plans and of routes."""
 
     def __init__(self, ledger: RelayLedger, versions: PlanVersions, routing: Routing) -> None:
-        self.plan, self.branches = versions.get, routing.branches
-        self.key_of, self.check_front = ledger.key_of, ledger.check_front
-        self.may_publish, self.may_subscribe = ledger.may_publish, ledger.may_subscribe
+        self.plan, self.branches, self.wanting = versions.get, routing.branches, routing.branches
+        self.key_of, self.check_front, self.share_of = ledger.key_of, ledger.check_front, ledger.share_of
+        self.may_publish, self.may_pull, self.has_ended = ledger.may_publish, ledger.may_pull, routing.has_ended

@@ -7,22 +7,17 @@ needed, who sends first. So all honest parties compute the same.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.redistribution import ALONE, Contribution, HeldShare, Hop, Threshold
-from tallystick.crypto.signatures import SIGNED_BYTES_MAX, SignedObject, VerifyKey
+from tallystick.crypto.signatures import SIGNED_BYTES_MAX
 from tallystick.errors import Malformed
 from tallystick.trust.plan import Plan, VirtualNode
-from tallystick.trust.shares import Origin
-from tallystick.wire import Fields
-
-
-def verify(one: SignedObject, key: VerifyKey) -> None:
-    """Raises `Forged`."""
-    key.verify(one.context, one.signature, one.body)
+from tallystick.trust.shares import Origin, ShareList, ShareSet
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,9 @@ class ForwardingLimits:
     hop_wait_s: float = 0.5
     attempts_max: int = 3  # after the first
     keep_s: float = 3600.0  # how long shares of a lane key are kept
-    publisher_keys_max: int = 64  # lane keys of one publisher at a time
+    publisher_keys_max: int = 72  # lane keys of one publisher at a time
+    tenant_keys_max: int = 4096  # of all publishers of a tenant: some 32 MiB at virtual nodes of three
+    spare_keys: int = 8  # of both, that an edge does not give away: for keys on their way, or forgotten a moment later
     pulls_max: int = 16  # of one lane key by one subscriber, out of band
     delay_max_s: float = 60.0  # between a lane key's making and its first message here
     skew_max_s: float = 5.0  # between clocks
@@ -60,17 +57,21 @@ class SharesMessage(NamedTuple):
     @classmethod
     def decode(cls, frame: OverlayFrame) -> SharesMessage:
         """Raises `Malformed`."""
-        fields = Fields.parse(frame.content, "shares", 5)
-        fields.version(1)
+        fields = frame.fields("shares", 5)
         return cls(fields.octets(), *(fields.optional_octets(SIGNED_BYTES_MAX) for _ in range(3)))
 
+    def read_origin(self, frame: OverlayFrame) -> Origin:
+        """The origin, not yet verified. Raises `Malformed`, also where the frame's tag is another plan's."""
+        origin = Origin.decode(self.origin)
+        if origin.plan != frame.plan:
+            raise Malformed(f"frame: of plan {frame.plan}, with a lane key of plan {origin.plan}")
+        return origin
 
-def read_origin(frame: OverlayFrame, encoded: bytes) -> Origin:
-    """The origin, not yet verified. Raises `Malformed`, also where the frame's tag is another plan's."""
-    origin = Origin.decode(encoded)
-    if origin.plan != frame.plan:
-        raise Malformed(f"frame: of plan {frame.plan}, with a lane key of plan {origin.plan}")
-    return origin
+    def read_shares(self) -> Contribution | None:
+        """Set and list, if there are both, not yet verified. Raises `Malformed`."""
+        if self.shares is None or self.listed is None:
+            return None
+        return Contribution(ShareSet.decode(self.shares), ShareList.decode(self.listed))
 
 
 def scheduled(node: VirtualNode, lane_key: bytes) -> tuple[int, ...]:
@@ -78,24 +79,23 @@ def scheduled(node: VirtualNode, lane_key: bytes) -> tuple[int, ...]:
     return tuple(sorted((lane_key[0] + step) % len(node.relays) + 1 for step in range(node.need)))
 
 
-def threshold(node: VirtualNode) -> Threshold:
-    return Threshold(node.need, len(node.relays))
-
-
-def last_hop(plan: Plan, origin: Origin, edge: VirtualNode, subscriber: bytes, attempt: int) -> Hop:
-    """The hop from a subscriber's virtual node to the subscriber."""
-    path = plan.path(origin.edge, edge.identifier)
-    before = threshold(path[-2]) if len(path) > 1 else ALONE
-    fixed = origin.lane_key, origin.plan, subscriber, attempt
-    return Hop(*fixed, before, threshold(edge), ALONE, origin.commitments)
+def hop_after(path: Sequence[VirtualNode], origin: Origin, branch: bytes, receivers: Threshold, attempt: int) -> Hop:
+    """The hop that leads to `branch` from the end of a path, which begins at the publisher's edge and may be empty."""
+    before, senders = [None, ALONE, *map(Threshold.of, path)][-2:]
+    assert senders is not None
+    fixed = origin.lane_key, origin.plan, branch, attempt
+    return Hop(*fixed, before, senders, receivers, origin.commitments)
 
 
 @dataclass
 class ShareAttempt:
     complaint: bytes | None  # that began it
     came: dict[int, Contribution] = field(default_factory=dict)
-    held: tuple[HeldShare, ...] | None = None  # None until it is final
-    liars: tuple[int, ...] = ()
+    held: tuple[HeldShare, ...] | None = None  # None until its time is over
+
+    def is_open(self) -> bool:
+        """Whether it may take more: nothing was signed yet."""
+        return not self.held
 
 
 @dataclass
@@ -108,35 +108,38 @@ class RelayedKey:
     path: tuple[VirtualNode, ...]  # from the publisher's edge to this relay's virtual node
     index: int
     erasable: bytes
+    accounts: frozenset[bytes]  # by whom it is counted: its publisher and their tenant
     attempts: dict[int, ShareAttempt] = field(default_factory=dict)
     told: set[bytes] = field(default_factory=set)  # branches and subscribers that heard of it
     pulls: Counter[bytes] = field(default_factory=Counter)  # by subscriber
 
     @property
-    def depth(self) -> int:
-        return len(self.path) - 1
-
-    @property
     def before(self) -> VirtualNode | None:
-        return self.path[-2] if self.depth else None
+        return self.path[-2] if len(self.path) > 1 else None
 
     @property
     def here(self) -> VirtualNode:
         return self.path[-1]
 
+    @property
+    def sources(self) -> tuple[bytes, ...]:
+        """Who may tell this relay of the lane key, by index."""
+        return self.before.names if self.before else (self.origin.publisher,)
+
     def hop_here(self, attempt: int) -> Hop:
         """The hop that ends at this relay."""
-        before, senders = None, ALONE
-        if self.depth:
-            before = threshold(self.path[-3]) if self.depth > 1 else ALONE
-            senders = threshold(self.path[-2])
-        fixed = self.origin.lane_key, self.origin.plan, self.here.identifier, attempt
-        return Hop(*fixed, before, senders, threshold(self.here), self.origin.commitments)
+        return hop_after(self.path[:-1], self.origin, self.here.identifier, Threshold.of(self.here), attempt)
+
+    def hop_to(self, branch: bytes, receivers: Threshold, attempt: int) -> Hop:
+        """The hop that begins at this relay's virtual node."""
+        return hop_after(self.path, self.origin, branch, receivers, attempt)
 
     def senders(self, attempt: int) -> tuple[int, ...]:
         """Who may send in an attempt, of those before this relay."""
-        if self.before is None:
-            return (1,)
-        if attempt == 0:
+        if self.before and attempt == 0:
             return scheduled(self.before, self.origin.lane_key)
-        return tuple(range(1, len(self.before.relays) + 1))
+        return tuple(range(1, len(self.sources) + 1))
+
+    def is_turn(self, attempt: int) -> bool:
+        """Whether this relay sends in an attempt without being asked."""
+        return attempt > 0 or self.index in scheduled(self.here, self.origin.lane_key)

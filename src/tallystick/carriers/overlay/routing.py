@@ -73,11 +73,12 @@ class Routing:
         is_ended: Callable[[bytes], bool],
         is_clear: Callable[[bytes], bool] = lambda token: False,
         limits: RoutingLimits = RoutingLimits(),
+        share_of: Callable[[bytes], bytes] = lambda principal: principal,
     ) -> None:
         """`is_ended` says of a permit's identifier whether the ledger ended it, `is_clear` of a token whether the
-        topic's entry allows matching in the clear."""
+        topic's entry allows matching in the clear, `share_of` of a principal by whose share it is counted."""
         self._me, self._guard, self._is_ended, self._is_clear = me, guard, is_ended, is_clear
-        self._store = ClaimStore(limits)
+        self._store = ClaimStore(limits, share_of)
         self._refused: Counter[str] = Counter()
         self._accepted = self._repeated = 0
         self._place(plan)
@@ -105,8 +106,6 @@ class Routing:
         sizes = len(self._store.live), len(self._store.undone)
         return RoutingStatistics(*sizes, self._accepted, self._repeated, dict(self._refused))
 
-    # --- what comes in ---
-
     def receive(self, content: bytes, sender: bytes, now: float) -> list[Send]:
         """The content of a ROUTE frame from a relay or a client. What is refused is counted and goes no further."""
         try:
@@ -131,7 +130,7 @@ class Routing:
     def take(self, content: bytes, sender: bytes, now: float) -> list[Send]:
         """As `receive`, but raises `Refused`: a client may be told why."""
         digest = sha256(content).digest()
-        if digest in self._store:
+        if digest in self._store.digests:
             self._repeated += 1
             return []
         claim = Claim.decode(content)
@@ -139,7 +138,7 @@ class Routing:
         if claim.order is not None:
             return self._take_back(claim, digest, sender, now)
         towards, old = self._towards(claim.edge), self._store.live.get(claim.identifier)
-        if self._has_ended(claim.identifier):
+        if self.has_ended(claim.identifier):
             return self._refuse_ended(claim, sender)
         if old and (old.claim.edge == claim.edge or _rank(old.claim) > _rank(claim)):
             return self._repeat(old, claim, digest, sender, now)
@@ -173,7 +172,8 @@ class Routing:
         self._store.keep(entry)
         return self._tell(news + [(node, entry) for node in sorted(entry.told)])
 
-    def _has_ended(self, identifier: bytes) -> bool:
+    def has_ended(self, identifier: bytes) -> bool:
+        """Whether a permit was taken back, by its order or on the ledger."""
         return identifier in self._store.undone or self._is_ended(identifier)
 
     def _refuse_ended(self, claim: Claim, sender: bytes) -> list[Send]:
@@ -211,8 +211,6 @@ class Routing:
             self._store.vote(claim, sender, place[0])
         return stale
 
-    # --- what is kept ---
-
     def _drop(self, entry: RouteEntry) -> News:
         self._store.forget(entry)
         return self._tables.remove(entry)
@@ -225,20 +223,16 @@ class Routing:
 
         for entry in [entry for entry in self._store.undone.values() if is_over(entry)]:
             self._store.forget(entry)
-        return self._tell(
-            [news for entry in list(self._store.live.values()) if is_over(entry) for news in self._drop(entry)]
-        )
-
-    # --- the plan, and those in it ---
+        over = [entry for entry in self._store.live.values() if is_over(entry)]
+        return self._tell([news for entry in over for news in self._drop(entry)])
 
     def adopt(self, plan: Plan) -> list[Send]:
         """Go by another version of the plan. Claims at edges that it does not have are forgotten. Relays that are new
         in it hear what they were not told since they asked."""
         before, news = self._plan, self._tell(self._place(plan))
         for node in (self.node, *plan.neighbours(self.node.identifier)):
-            for relay in node.relays:
-                if before.place(relay.identifier) is None:
-                    news += self.state_for(relay.identifier, node.identifier)
+            for name in node.names:
+                news += [] if before.place(name) else self.state_for(name, node.identifier)
         return news
 
     def _place(self, plan: Plan) -> News:
@@ -278,12 +272,8 @@ class Routing:
         return [self._frame(relay, FrameKind.STATE, part.encode()) for part in parts]
 
     def _tell(self, news: Iterable[tuple[bytes, RouteEntry]]) -> list[Send]:
-        return [
-            self._frame(relay.identifier, FrameKind.ROUTE, entry.claim.data)
-            for node, entry in news
-            for relay in self._plan.node(node).relays
-            if relay.identifier != self._me
-        ]
+        sends = [(name, entry) for node, entry in news for name in self._plan.node(node).names if name != self._me]
+        return [self._frame(name, FrameKind.ROUTE, entry.claim.data) for name, entry in sends]
 
     def _frame(self, relay: bytes, kind: FrameKind, content: bytes) -> Send:
         return Send(relay.hex(), OverlayFrame(kind, self._plan.version, content).encode())

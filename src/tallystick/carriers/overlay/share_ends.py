@@ -16,28 +16,22 @@ from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.redistribution import Contribution, ShareOpener, check, commitment_to, split
-from tallystick.carriers.overlay.relayed_keys import (
-    ForwardingLimits,
-    SharesMessage,
-    last_hop,
-    read_origin,
-    threshold,
-    verify,
+from tallystick.carriers.overlay.redistribution import (
+    ALONE,
+    Contribution,
+    ShareOpener,
+    Threshold,
+    check,
+    commitment_to,
+    split,
 )
+from tallystick.carriers.overlay.relayed_keys import ForwardingLimits, SharesMessage, hop_after
 from tallystick.crypto.signatures import Signer, VerifyKey
 from tallystick.errors import Forged, Refused
 from tallystick.runtime.alarms import Alarms
 from tallystick.runtime.effects import Deliver, Effect, Send
 from tallystick.trust.plan import Plan, VirtualNode
-from tallystick.trust.shares import (
-    CANNOT_OPEN,
-    Complaint,
-    Origin,
-    ShareList,
-    ShareSet,
-    name_lane_key,
-)
+from tallystick.trust.shares import CANNOT_OPEN, Complaint, Origin, name_lane_key
 
 
 class Given(NamedTuple):
@@ -61,20 +55,21 @@ def give_shares(
     """A new secret for a share lock, split for the relays of the publisher's edge. The entropy serves only once; the
     same arguments give the same bytes, so what was lost may be sent again."""
     node, lane_key = plan.node(edge), name_lane_key(publisher, lock, created_ms)
-    made = split(entropy, lane_key, plan.version, edge, threshold(node))
+    made = split(entropy, lane_key, plan.version, edge, Threshold.of(node))
     fixed = publisher, lock, created_ms, plan.version, edge, tokens
     origin = Origin(*fixed, made.hop.commitments, commitment_to(made.secret, lane_key)).sign(signer)
     shares, effects = made.shares.sign(signer).encode(), list[Effect]()
-    for index, relay in enumerate(node.relays, start=1):
+    for index, name in enumerate(node.names, start=1):
         message = SharesMessage(origin.encode(), None, shares, made.lists[index].sign(signer).encode())
-        effects.append(Send(relay.identifier.hex(), message.frame(plan.version)))
+        effects.append(Send(name.hex(), message.frame(plan.version)))
     return Given(origin, made.secret, effects)
 
 
-def pull_shares(plan: Plan, repositories: bytes, lock: bytes) -> list[Effect]:
-    """Ask the relays of a virtual node that keeps secrets out of band for the shares of a lock."""
-    frame = OverlayFrame(FrameKind.PULL, plan.version, wire.encode([1, lock])).encode()
-    return [Send(relay.identifier.hex(), frame) for relay in plan.node(repositories).relays]
+def pull_shares(plan: Plan, node: bytes, lock: bytes, permit: bytes) -> list[Effect]:
+    """Ask the relays of a virtual node, one's edge or one that keeps secrets out of band, for the shares of a lock, by
+    the identifier of one's live permit."""
+    frame = OverlayFrame(FrameKind.PULL, plan.version, wire.encode([1, lock, permit])).encode()
+    return [Send(name.hex(), frame) for name in plan.node(node).names]
 
 
 class OpenedShares(NamedTuple):
@@ -90,9 +85,7 @@ class _Wanted:
     """A lane key that is not opened yet."""
 
     origin: Origin
-    encoded: bytes
-    plan: Plan
-    edge: VirtualNode
+    path: tuple[VirtualNode, ...]  # from the publisher's edge to the subscriber's
     openers: dict[int, ShareOpener] = field(default_factory=dict)  # by attempt
     done: bool = False  # opened, or given up
 
@@ -121,10 +114,9 @@ class ShareReceiver:
         effects: list[Effect] = []
         try:
             message = SharesMessage.decode(frame)
-            origin = read_origin(frame, message.origin)
-            wanted = self._want(origin, message.origin, sender, now, effects)
-            if not wanted.done and message.shares is not None and message.listed is not None:
-                self._receive(wanted, message.shares, message.listed, sender, effects)
+            wanted = self._want(message.read_origin(frame), sender, now, effects)
+            if not wanted.done and (sent := message.read_shares()) is not None:
+                self._receive(wanted, sent, sender, effects)
         except Refused as error:
             self.dropped[error.reason] += 1
         return effects
@@ -139,11 +131,11 @@ class ShareReceiver:
                 self._of[wanted.origin.publisher] -= 1
             elif wanted is not None and number is not None and not wanted.done and number < self._limits.attempts_max:
                 complaint = self._complain(wanted, number)
-                effects += [Send(relay.identifier.hex(), complaint) for relay in wanted.edge.relays]
+                effects += [Send(name.hex(), complaint) for name in wanted.path[-1].names]
                 self._wait(wanted, number + 1, now, effects)
         return effects
 
-    def _want(self, origin: Origin, encoded: bytes, sender: bytes, now: float, effects: list[Effect]) -> _Wanted:
+    def _want(self, origin: Origin, sender: bytes, now: float, effects: list[Effect]) -> _Wanted:
         known = self._wanted.get(origin.lane_key)
         if known is not None:
             if known.origin.body != origin.body:
@@ -152,37 +144,31 @@ class ShareReceiver:
         plan, key = self._plan_of(origin.plan), self._key_of(origin.publisher)
         if plan is None or key is None:
             raise Refused("share origin: its plan or its publisher is not known", reason="plan")
-        edge = plan.node(self._edge)
-        if sender not in [relay.identifier for relay in edge.relays]:
+        if sender not in plan.node(self._edge).names:
             raise Refused("share origin: not from this subscriber's edge", reason="misrouted")
         if self._of[origin.publisher] >= self._limits.publisher_keys_max:
             raise Refused("share origin: its publisher has too many lane keys", reason="full")
-        verify(origin, key)
-        wanted = self._wanted[origin.lane_key] = _Wanted(origin, encoded, plan, edge)
+        origin.verify_by(key)
+        wanted = self._wanted[origin.lane_key] = _Wanted(origin, plan.path(origin.edge, self._edge))
         self._of[origin.publisher] += 1
         self._alarms.set(now + self._limits.keep_s, (origin.lane_key, None), effects)
         self._wait(wanted, 0, now, effects)
         return wanted
 
     def _wait(self, wanted: _Wanted, number: int, now: float, effects: list[Effect]) -> None:
-        hops = len(wanted.plan.path(wanted.origin.edge, self._edge))
-        self._alarms.set(now + hops * self._limits.hop_wait_s * 2**number, (wanted.origin.lane_key, number), effects)
+        wait_s = len(wanted.path) * self._limits.hop_wait_s * 2**number
+        self._alarms.set(now + wait_s, (wanted.origin.lane_key, number), effects)
 
-    def _receive(self, wanted: _Wanted, encoded: bytes, listed: bytes, sender: bytes, effects: list[Effect]) -> None:
-        shares, mine = ShareSet.decode(encoded), ShareList.decode(listed)
-        relays = wanted.edge.relays
-        if shares.attempt > self._limits.attempts_max or shares.sender > len(relays):
-            raise Refused("share set: of no attempt, or no relay, that there is", reason="misrouted")
-        relay = relays[shares.sender - 1]
-        if relay.identifier != sender:
-            raise Refused("share set: not from the relay that it names", reason="misrouted")
-        key = VerifyKey(relay.key)
-        verify(shares, key)
-        verify(mine, key)
-        hop = last_hop(wanted.plan, wanted.origin, wanted.edge, self._subscriber, shares.attempt)
+    def _receive(self, wanted: _Wanted, sent: Contribution, sender: bytes, effects: list[Effect]) -> None:
+        shares, names = sent.shares, wanted.path[-1].names
+        if shares.attempt > self._limits.attempts_max or sender not in names[shares.sender - 1 : shares.sender]:
+            raise Refused("share set: of no attempt that there is, or not from the relay it names", reason="misrouted")
+        for one in sent:
+            one.verify_by(wanted.path[-1].key(shares.sender))
+        hop = hop_after(wanted.path, wanted.origin, self._subscriber, ALONE, shares.attempt)
         opener = wanted.openers.setdefault(shares.attempt, ShareOpener(hop, wanted.origin.opens))
         try:
-            secret = opener.add(check(hop, Contribution(shares, mine), 1))
+            secret = opener.add(check(hop, sent, 1))
         except Forged:
             wanted.done = True  # no attempt will bring another secret
             raise
@@ -196,4 +182,4 @@ class ShareReceiver:
         liars = tuple(sorted(wanted.openers[number].liars)) if number in wanted.openers else ()
         what = origin.lane_key, origin.plan, number, self._subscriber, 0, CANNOT_OPEN, liars
         complaint = Complaint(*what).sign(self._signer).encode()
-        return SharesMessage(wanted.encoded, complaint).frame(origin.plan)
+        return SharesMessage(origin.encode(), complaint).frame(origin.plan)

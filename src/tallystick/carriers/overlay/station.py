@@ -1,8 +1,8 @@
 """A relay at work: its role on links, in a thread of its own, with whoever stores parcels at its side.
 
-Other threads hand in what passed the guards (`propose`), bring what clients sent (`hear`) and tell of blocks (`moved`):
-all is noted, and the role, which belongs to the links' thread, takes it up in its next turn. What the role delivers is
-given to `deliver` in that thread; it must be quick.
+Other threads hand in what passed the guards (`propose`), ask its parts for something (`ask`), bring what clients sent
+(`hear`) and tell of blocks (`moved`): all is noted, and the role, which belongs to the links' thread, takes it up in
+its next turn. What the role delivers is given to `deliver` in that thread; it must be quick.
 
 Links are between relays. Clients are in no plan: they come by the node's own requests, signed as all are, and collect
 what there is for them (`mailboxes.py`). Who they are is the caller's to have checked. Threat: a client that sends
@@ -12,26 +12,33 @@ without end. Clients take turns, as peers do on links, and whoever fills the que
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tallystick.carriers.overlay.bearings import LedgerBearings
 from tallystick.carriers.overlay.frames import FRAME_BYTES_MAX
-from tallystick.carriers.overlay.mailboxes import Mailboxes
 from tallystick.carriers.overlay.relay import OverlayRelay
 from tallystick.carriers.storage import Place
-from tallystick.errors import Refused, Unavailable
+from tallystick.errors import Unavailable, counted
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.effects import Arrived, Effect, Event, Send
 from tallystick.runtime.links import Links
-from tallystick.runtime.peers import LinkEnd, LinkLimits, LinkStatistics
+from tallystick.runtime.mailboxes import Mailboxes
+from tallystick.runtime.peers import LinkEnd, LinkLimits, LinkStatistics, PinnedPeer
 from tallystick.runtime.queues import InputQueue
 from tallystick.runtime.role_store import RoleStore
 from tallystick.runtime.router import BUSY_S
 
-LIMITS = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX)
+log = logging.getLogger(__name__)
+
+LIMITS = LinkLimits(
+    frame_bytes_max=FRAME_BYTES_MAX,
+    output_bytes_max=3 * FRAME_BYTES_MAX,  # the two longest blocks that one parcel may have for a relay, and the rest
+)
 HEARD_BYTES_MAX = 4 << 20  # of frames of clients that wait for the role
 TURN_FRAMES_MAX = 64
 
@@ -50,10 +57,11 @@ class RelayStation:
     ) -> None:
         """Listens at once."""
         self.relay, self._bearings = relay, bearings
-        self._proposed: deque[tuple[Place, Parcel]] = deque()
+        self._asked: deque[Callable[[float], list[Effect]]] = deque()
         self._heard, self._hearing = InputQueue(HEARD_BYTES_MAX), threading.Lock()
         self.mail = Mailboxes()
         self._links = Links(end, self, store, deliver=deliver, limits=limits)
+        self._peers: dict[str, PinnedPeer] = {}
         self._set_peers()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
         self.failure: BaseException | None = None
@@ -70,7 +78,11 @@ class RelayStation:
 
     def propose(self, place: Place, parcel: Parcel) -> None:
         """From any thread: a new parcel that passed the publish guard here."""
-        self._proposed.append((place, parcel))
+        self.ask(lambda now: self.relay.propose(place, parcel, now))
+
+    def ask(self, what: Callable[[float], list[Effect]]) -> None:
+        """From any thread: let the role do something, now."""
+        self._asked.append(what)
         self._links.wake()
 
     def hear(self, client: bytes, frame: bytes) -> None:
@@ -86,8 +98,11 @@ class RelayStation:
         self._links.wake(self._set_peers)
 
     def _set_peers(self) -> None:
-        self._peers = self._bearings.peers()
-        self._links.set_peers(self._peers)
+        with suppress(Unavailable):  # with the next block
+            peers = self._bearings.peers()
+            if peers != self._peers:
+                self._peers = peers
+                self._links.set_peers(peers)
 
     def statistics(self) -> LinkStatistics:
         return self._links.statistics()
@@ -97,11 +112,9 @@ class RelayStation:
         effects = self.relay.receive(event, now)
         for client, frame in self._turn():
             effects += self.relay.receive(Arrived(client, frame), now)
-        while self._proposed:
-            try:
-                effects += self.relay.propose(*self._proposed.popleft(), now)
-            except Refused as error:
-                self.relay.dropped[error.reason] += 1
+        while self._asked:
+            with counted(self.relay.dropped):
+                effects += self._asked.popleft()(now)
         return [effect for effect in effects if not self._is_mail(effect)]
 
     def _turn(self) -> list[tuple[str, bytes]]:
@@ -122,6 +135,6 @@ class RelayStation:
     def _run(self) -> None:
         try:
             asyncio.run(self._links.run())
-        except BaseException as error:  # kept for whoever looks after this process
+        except Exception as error:  # kept for whoever looks after this relay
             self.failure = error
-            raise
+            log.warning("the relay stopped", exc_info=not isinstance(error, Unavailable))

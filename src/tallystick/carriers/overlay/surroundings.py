@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from tallystick.crypto.signatures import VerifyKey
+from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.plan import Plan
 
@@ -20,25 +21,29 @@ class Branches(NamedTuple):
 NOWHERE = Branches((), ())
 
 
-class Surroundings(Protocol):
-    """For secrets on their way."""
-
+class PlannedRoutes(Protocol):
     def plan(self, version: int) -> Plan | None: ...
+
+    def branches(self, tokens: Sequence[bytes], came_from: bytes | None) -> Branches: ...
+
+
+class Surroundings(PlannedRoutes, Protocol):
+    """For secrets on their way."""
 
     def key_of(self, principal: bytes) -> VerifyKey | None: ...
 
-    def branches(self, tokens: Sequence[bytes], came_from: bytes | None) -> Branches: ...
-
     def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool: ...
 
-    def may_subscribe(self, subscriber: bytes, tokens: Sequence[bytes]) -> bool: ...  # to one of them
+    def share_of(self, principal: bytes) -> bytes: ...  # by whose share it is counted: its tenant's
+
+    def has_ended(self, permit: bytes) -> bool: ...
+
+    def may_pull(self, subscriber: bytes, permit: bytes, tokens: Sequence[bytes], now: float) -> bool: ...
 
 
-class ContentRoutes(Protocol):
+class ContentRoutes(PlannedRoutes, Protocol):
     """For parcels on their way."""
 
-    def plan(self, version: int) -> Plan | None: ...
-
-    def branches(self, tokens: Sequence[bytes], came_from: bytes | None) -> Branches: ...
+    def wanting(self, tokens: Sequence[bytes], came_from: bytes | None, header: Header) -> Branches: ...  # the body
 
     def check_front(self, parcel: Parcel) -> None: ...  # the publish guard, as far as a header goes; raises `Refused`

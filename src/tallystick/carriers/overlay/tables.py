@@ -31,8 +31,6 @@ from tallystick.parcel.labels import Wanted
 from tallystick.trust.permit import Operation, Permit
 
 ADVERTISE, SUBSCRIBE = Operation.ADVERTISE, Operation.SUBSCRIBE
-
-
 REFUSALS_MAX = 8  # of a token by a neighbour, while we still choose
 
 
@@ -49,7 +47,7 @@ class RouteEntry:
 
     @property
     def key(self) -> tuple[Operation, bytes]:
-        return self.claim.operation, self.claim.permit.token
+        return self.claim.permit.operation, self.claim.permit.token
 
 
 News = list[tuple[bytes, RouteEntry]]  # virtual nodes, and what to tell each of its relays
@@ -75,8 +73,6 @@ class RoutingTables:
         self._uncovered: set[tuple[Operation, bytes, bytes]] = set()  # keys of `_due` where nothing covers anything
         self._routes: dict[bytes, _Routes] = {}
         self.grown: set[bytes] = set()  # tokens that got a claim since somebody looked
-
-    # --- publications ---
 
     def branches(self, token: bytes, came_from: bytes, header: Header | None) -> Branches:
         routes = self._routes.get(token) or self._compile(token)
@@ -111,8 +107,6 @@ class RoutingTables:
         if plain:
             self._routes[token] = routes  # what nobody advertised is not remembered: anybody can ask for it
         return routes
-
-    # --- claims ---
 
     def add(self, entry: RouteEntry) -> News:
         """Enter a claim. Returns what is to be told now: the claim, and subscriptions that it attracts."""
@@ -184,8 +178,6 @@ class RoutingTables:
         if not directions:
             del self._advertised[token]
 
-    # --- what neighbours are to know ---
-
     def _is_for(self, entry: RouteEntry, node: bytes) -> bool:
         """Whether a neighbour has use for a claim: it comes from elsewhere, and a subscription finds advertisers."""
         operation, token = entry.key
@@ -221,7 +213,7 @@ class RoutingTables:
         first = one.claim.identifier < other.claim.identifier
         if node in one.refused:
             return False
-        if one.claim.operation is ADVERTISE:
+        if one.claim.permit.operation is ADVERTISE:
             return first or node in other.refused
         clear = self._is_clear(one.claim.permit.token)
         return one.wanted.covers(other.wanted, clear) and (

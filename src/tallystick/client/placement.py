@@ -1,5 +1,5 @@
 """Which relays form which virtual node: the three phases of the replica placement framework (000, appendix, "Replica
-placement framework"), and a count of failures that liars cannot raise.
+placement framework").
 
     phase one    replicas for each end-to-end path, by ρ = hops × γ × ω
     phase two    within a path, by each node's share of the path's failures
@@ -10,12 +10,13 @@ docs/decisions/0057-a-third-phase-for-the-placement.md says what we chose. Every
 fractions, with ties broken by order and name, so that all administrators come to the same plan.
 
 Threat: relays that invent failures of others, to draw replicas to where they want them. A failure counts when f+1
-relays of one virtual node reported it, since one of them is honest. What a relay says of itself does not count.
+relays of one virtual node reported it, since one of them is honest. What a relay says of itself does not count. The
+ledger does the counting (`ledger/contracts/blame.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -45,12 +46,12 @@ class RelayOffer:
     operator: str
     host: str
     latency_ms: int  # from taking a parcel in to having sent it on
+    seat: str = ""  # the virtual node at which it is now
 
 
 Paths = Sequence[OverlayPath]
 Relays = Sequence[RelayOffer]
 Failures = Mapping[str, int]  # by virtual node
-Reports = Iterable[tuple[str, str, str]]  # (reporter, accused, incident): all who saw an incident name it alike
 Seats = dict[str, list[RelayOffer]]
 
 
@@ -70,19 +71,6 @@ class Placement:
     seats: dict[str, tuple[str, ...]]
     spare: tuple[str, ...]
     held_back: dict[str, str]  # nodes that phase two wanted larger, and why they are not
-
-
-def count_failures(reports: Reports, members: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Failures of each virtual node: incidents of its relays that f+1 members of some one virtual node reported."""
-    home = {relay: node for node, relays in members.items() for relay in relays}
-    seen: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for reporter, accused, incident in reports:
-        if reporter in home and accused in home and reporter != accused:
-            seen.setdefault((accused, incident), {}).setdefault(home[reporter], set()).add(reporter)
-    counted = dict.fromkeys(members, 0)
-    for (accused, _), by_node in seen.items():
-        counted[home[accused]] += any(len(said) > (len(members[node]) - 1) // 2 for node, said in by_node.items())
-    return counted
 
 
 def apportion(count: int, weights: Sequence[Fraction | int]) -> list[int]:
@@ -129,7 +117,7 @@ def place(paths: Paths, relays: Relays, failures: Failures, limits: PlacementLim
     held_back: dict[str, str] = {}
     while short := [node for node in seats if node not in held_back and len(seats[node]) < wanted[node]]:
         node = max(short, key=lambda one: wanted[one] - len(seats[one]))
-        pair = _choose(seats[node], pool, 2, plentiful=False)
+        pair = _choose(node, seats[node], pool, 2, plentiful=False)
         grown = {**seats, node: [*seats[node], *pair]}
         if len(pair) < 2:
             held_back[node] = "no two relays of other operators and hosts are left"
@@ -151,7 +139,7 @@ def _floor(wanted: Mapping[str, int], relays: Relays) -> tuple[Seats, list[Relay
     for plentiful in (False, True):
         pool, seats = list(relays), {node: list[RelayOffer]() for node in wanted}
         for node in sorted(wanted, key=lambda one: -wanted[one]):
-            seats[node] = _choose([], pool, FLOOR, plentiful=plentiful)
+            seats[node] = _choose(node, [], pool, FLOOR, plentiful=plentiful)
             pool = [one for one in pool if one not in seats[node]]
         if all(len(seated) == FLOOR for seated in seats.values()):
             return seats, pool
@@ -161,11 +149,13 @@ def _floor(wanted: Mapping[str, int], relays: Relays) -> tuple[Seats, list[Relay
     )
 
 
-def _choose(seated: Relays, pool: Relays, count: int, *, plentiful: bool) -> list[RelayOffer]:
-    """Up to `count` more, no operator and no host twice: one breach or one power cut takes one relay of a node."""
+def _choose(node: str, seated: Relays, pool: Relays, count: int, *, plentiful: bool) -> list[RelayOffer]:
+    """Up to `count` more, no operator and no host twice: one breach or one power cut takes one relay of a node. Those
+    that are here already come first. Nobody moves from one node to another at once: it leaves before it comes."""
+    pool = [one for one in pool if one.seat in ("", node)]
     left = {operator: sum(one.operator == operator for one in pool) for operator in {one.operator for one in pool}}
     chosen: list[RelayOffer] = []
-    for one in sorted(pool, key=lambda one: (-left[one.operator] * plentiful, one.latency_ms, one.name)):
+    for one in sorted(pool, key=lambda one: (-left[one.operator] * plentiful, not one.seat, one.latency_ms, one.name)):
         beside = [*seated, *chosen]
         if len(chosen) < count and all(one.operator != other.operator and one.host != other.host for other in beside):
             chosen.append(one)
