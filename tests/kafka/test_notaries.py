@@ -90,6 +90,7 @@ def ends(kafka: KafkaClient, token: bytes) -> list[int]:
     return [future.result(10).offset for future in kafka.admin.list_offsets(asked).values()]
 
 
+@pytest.mark.long
 def test_two_share_the_work_and_one_survives_the_other(two: tuple[Stack, Second]) -> None:
     stack, second = two
     kafka, owner = KafkaClient(broker().operator()), stack.tenant("acme")

@@ -288,11 +288,14 @@ def test_what_gateways_share_counts_under_its_signature_alone(direct: Direct) ->
     hand, carrier, anchorer = Hand(direct.car, name), direct.stack.node.carrier, anchorer_of(direct.stack)
     forged = replace(hand.permit, identifier=b"f" * 16).sign(direct.car.identity.signing_key)
 
+    def seen() -> bool:
+        anchorer._shared.put({permit_name(forged.identifier): forged.encode()})
+        return bool(anchorer._shared.poll(anchorer._take_shared))
+
     def share() -> bool:
         """Whether the forged permit is live once the gateways have seen it."""
         with carrier.lock:
-            anchorer._shared.put({permit_name(forged.identifier): forged.encode()})
-            wait_until(lambda: bool(anchorer._shared.poll(anchorer._take_shared)))
+            wait_until(seen)  # again where the gateway's own thread was quicker, which waits for the lock
             carrier.storage.sync()
             return carrier.live.get(forged.identifier) is not None
 
@@ -315,18 +318,25 @@ def test_what_kafka_does_not_take_keeps_no_other_parcel_of_its_group_from_its_pr
         return answers[-1]
 
     monkeypatch.setattr(node.carrier, "publish", watched)
-    with ThreadPoolExecutor(3) as pool:
-        with node.carrier.lock:
-            first = pool.submit(hands[0].send, hands[0].seal(0))  # the worker takes it, and waits for the lock
-            wait_until(lambda: groups == [1])
-            group = [pool.submit(hand.send, hand.seal(1)) for hand in hands[1:]]
-            wait_until(lambda: len(node.service._waiting) == 2)
-            shrink(direct.kafka, token)
-        for one in (first, *group):
-            assert stored(one.result(60)[0])  # the last at a second attempt, when the gateway has put the setting back
-    together = answers[1]
-    (refused,) = [str(answer) for answer in together if isinstance(answer, Unavailable)]
-    assert (len(together), "too large" in refused.lower()) == (2, True)
+
+    def attempt(number: int) -> list[str]:
+        """What was refused of a group in which Kafka does not take the last, unless the gateway mends it before."""
+        groups.clear()
+        answers.clear()
+        with ThreadPoolExecutor(3) as pool:
+            with node.carrier.lock:
+                first = pool.submit(hands[0].send, hands[0].seal(number))  # the worker takes it, and waits for the lock
+                wait_until(lambda: groups == [1])
+                group = [pool.submit(hand.send, hand.seal(number)) for hand in hands[1:]]
+                wait_until(lambda: len(node.service._waiting) == 2)
+                shrink(direct.kafka, token)
+            for one in (first, *group):
+                assert stored(one.result(60)[0])  # the last at a second attempt, when the setting has been put back
+        assert len(answers[1]) == 2
+        return [str(answer) for answer in answers[1] if isinstance(answer, Unavailable)]
+
+    (refused,) = next(filter(None, map(attempt, range(5))))
+    assert "too large" in refused.lower()
 
 
 def shrink(kafka: KafkaClient, token: bytes) -> None:

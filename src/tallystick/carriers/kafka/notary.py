@@ -30,12 +30,10 @@ from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.kafka.storage import KafkaIndex
 from tallystick.carriers.rules import LedgerRules
 from tallystick.carriers.storage import Place
-from tallystick.crypto import merkle
 from tallystick.errors import Refused, Withheld
 from tallystick.guards.publish import Contradiction, Lanes, Repeated, check_sender, judge
 from tallystick.guards.rules import Act, GuardLimits, Live, TopicRules
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.promise import REFUSALS_MAX, Anchor, Refusal
 from tallystick.trust.right import Right
@@ -220,16 +218,7 @@ class Notary:
             elif one.reason:
                 reasons[one.reason] += 1
         written = [
-            entries.operation(
-                *(principal, OperatorRole.PUBLISHER, place.token, int(Right.WRITE)),
-                time_ms=now_ms,
-                request=items[0].hash if len(items) == 1 else merkle.root([merkle.leaf_hash(i.hash) for i in items]),
-                host=HOST,
-                count=len(items),
-                partition=place.partition,
-                first=items[0].offset,
-                end=items[-1].offset + 1,
-            )
+            entries.published(principal, *place, [(one.offset, one.hash) for one in items], now_ms, HOST)
             for principal, items in accepted.items()
         ]
         return written + [
