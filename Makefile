@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS ?= dev,spark,kafka,fuzz,plots
+EXTRAS ?= dev,spark,kafka,fuzz,plots,fabric,ota
 ARGS ?=
 SECONDS_EACH ?= 60
 MINUTES ?= 10
@@ -20,7 +20,7 @@ comma := ,
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines warm lint types test test-long demo bench bench-abe bench-chain bench-kafka bench-spark soak fuzz clean
+.PHONY: help setup engines warm warm-tests lint types test test-long demo bench bench-abe bench-chain bench-kafka bench-spark soak fuzz clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -47,11 +47,19 @@ engines: setup ## fetch the engines that tests and tally dev start here, into th
 	@$(BIN)/python -m engines.kafka
 	@$(BIN)/python -m engines.cometbft
 	@$(BIN)/python -m engines.litewitness
+	@$(BIN)/python -m engines.p4shell
 
 warm: setup
 	@$(BIN)/python -m compileall -q src/tallystick
 	@$(BIN)/python -m tallystick.record.warm
 	@$(BIN)/python -m tallystick.ledger.block
+	@$(BIN)/python -W ignore tools/compile-pyspark
+
+# What the suite's processes would else each compile for themselves, at the same time: the simulated fleet, and the tests
+# with their assertions. A file that cannot be collected is told by the suite.
+warm-tests: warm
+	@$(BIN)/tally fleet simulate --vehicles 1 --minutes 0.1 --out - > /dev/null 2>&1
+	@$(BIN)/pytest -n0 --collect-only -qq > /dev/null || true
 
 lint: setup ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -62,19 +70,20 @@ types: setup ## mypy, strict, of package and tests
 	find tests -mindepth 2 -name conftest.py | xargs -n 1 $(BIN)/mypy
 
 # Three processes share the suite, also on two cores, since engines make their tests wait: one begins with Spark, one
-# with brokers and chains, the third with the rest (tests/conftest.py). The set-up's seconds are handed to pytest, which
-# prints the time budget above its closing line.
+# with brokers and chains, the third with the rest (tests/conftest.py). What comes before has two processes: the types
+# take as long as all else. The set-up's seconds are handed to pytest, which prints the time budget above its closing
+# line.
 define pytest
 	@started=$$(date +%s); \
-	tools/ensure-java && $(MAKE) --no-print-directory setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \
+	tools/ensure-java && $(MAKE) --no-print-directory -j 2 setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \
 	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) -m '$(1)' $(ARGS)
 endef
 
 test: ## set everything up, then lint, types and the suite but for the long tests (ARGS="-k name" narrows it)
-	$(call pytest,not long,warm lint types)
+	$(call pytest,not long,types warm-tests lint)
 
 test-long: ## the long tests: engines killed and restarted, hundreds of seeds, figures, fuzzing, the oldest libraries
-	$(call pytest,long,warm)
+	$(call pytest,long,warm-tests)
 
 # Without Java the demo says so and leaves Spark out.
 demo: setup warm ## the whole story with every attack, some minutes (ARGS="--skip-spark" leaves Spark out)
@@ -96,7 +105,7 @@ bench-spark: setup warm ## reading and writing in Spark against JSON; writes bui
 bench-kafka: setup engines warm ## parcels through Kafka against plain Kafka; writes build/bench/kafka.json
 	@$(BIN)/python benchmarks/kafka.py $(ARGS)
 
-.PHONY: bench-pages bench-compare bench-isolation bench-overlay
+.PHONY: bench-pages bench-compare bench-isolation bench-overlay bench-mesh bench-fabric bench-ota
 bench-pages: setup ## take the results of build/bench to benchmarks/results, and write the tables of the pages from there
 	@$(BIN)/python benchmarks/pages.py
 
@@ -110,11 +119,21 @@ bench-isolation: setup warm ## an honest tenant beside a hostile one; writes bui
 bench-overlay: setup warm ## secrets and parcels through virtual nodes; writes build/bench/overlay.json (ARGS="--only hops")
 	@$(BIN)/python benchmarks/overlay.py $(ARGS)
 
+bench-mesh: setup ## notifications, bytes and what timing tells on the mesh; writes build/bench/mesh.json (ARGS="--only sim")
+	@$(BIN)/python benchmarks/mesh.py $(ARGS)
+
+bench-fabric: setup warm ## publications through switches, as root; writes build/bench/fabric.json (ARGS="--quick")
+	@$(BIN)/python benchmarks/fabric.py $(ARGS)
+
+bench-ota: setup warm ## large objects and updates over the air; writes build/bench/ota.json (ARGS="--only fetch")
+	@$(BIN)/python benchmarks/ota.py $(ARGS)
+
 soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses), then the suite with fresh seeds (SUITE=1)
 	@first=$${FIRST:-$$(date +%s)}; echo "simulating from seed $$first on"; \
 	$(BIN)/python -m tallystick.sim --seed "$$first" --steps $(STEPS) \
 	  $(if $(SEEDS),--count $(SEEDS),--minutes $(MINUTES)); \
-	PYTHONPATH=tests $(BIN)/python tests/overlay/soak.py --seed "$$first" $(if $(SEEDS),--count $(SEEDS),--minutes $(MINUTES))
+	PYTHONPATH=tests $(BIN)/python tests/overlay/soak.py --seed "$$first" $(if $(SEEDS),--count $(SEEDS),--minutes $(MINUTES)); \
+	PYTHONPATH=tests:tests/objects $(BIN)/python tests/objects/soak_fetches.py --seed "$$first" $(if $(SEEDS),--count $(SEEDS),--minutes $(MINUTES))
 	@[ -z "$(SUITE)" ] || TALLY_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
 
 fuzz: setup warm ## every atheris target of tests/fuzz for SECONDS_EACH seconds

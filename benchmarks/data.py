@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from tallystick.record.schema import Schema
 
-SCHEMA = Schema.parse(
+SCHEMA_TEXT = (
     "vin string, ts int64, seq int64, lat float64, lon float64, odo float64,"
     " speed float32, soc float32, temp float32, heading int16, brake bool"
 )
+SCHEMA = Schema.parse(SCHEMA_TEXT)
 VEHICLES = 2_000
 FIRST_MS = 1_760_000_000_000
 SEED = 20

@@ -15,6 +15,7 @@ leaves the others, so that one subject may be run alone. `pages.py` brings them 
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
@@ -22,7 +23,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -276,3 +277,25 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+Subjects = Mapping[str, Callable[[bool, int | None], Iterable[Row]]]
+
+
+def run_subjects(suite: str, subjects: Subjects, usual: Iterable[str] = ()) -> None:
+    """The command of a suite whose rows come from several subjects; without `--only` the `usual` ones, or all."""
+    parser = argparse.ArgumentParser(description=f"benchmarks of the {suite}")
+    parser.add_argument("--only", choices=subjects, action="append", help="a subject; without it all of them")
+    parser.add_argument("--quick", action="store_true", help="one short round, to see that it works")
+    parser.add_argument("--rounds", type=int, help="how many, where there are rounds")
+    parser.add_argument("--into", type=Path, default=RESULTS, help=f"the folder for {suite}.json")
+    arguments = parser.parse_args()
+    commit()  # of the code that is loaded by now
+    print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    for name in arguments.only or usual or subjects:
+        began = time.monotonic()
+        print(f"\n{name} (load {os.getloadavg()[0]:.1f})", flush=True)
+        rows = list(subjects[name](arguments.quick, arguments.rounds))
+        merge(arguments.into, suite, rows)
+        print(table(rows))
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)

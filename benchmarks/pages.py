@@ -30,7 +30,7 @@ import sizing
 from harness import ROOT, Row, number
 
 RESULTS = ROOT / "benchmarks" / "results"
-SUITES = ("spine", "chain", "spark", "kafka", "abe", "isolation", "overlay")
+SUITES = ("spine", "chain", "spark", "kafka", "abe", "isolation", "overlay", "mesh", "fabric", "ota")
 PAGES = (
     *("README.md", "docs/benchmarks.md", "docs/sizing.md"),
     *("docs/guides/policies.md", "docs/guides/interests.md"),

@@ -6,7 +6,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -27,6 +27,7 @@ class Plot:
     lines: dict[str, list[tuple[float, float]]]
     logarithmic: bool = False
     beside: Plot | None = None  # drawn to the right of it
+    told: dict[str, list[tuple[float, float]]] = field(default_factory=dict)  # the paper's values, as crosses
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> str:
@@ -58,7 +59,7 @@ def draw(plot: Plot, path: Path) -> None:
     except ImportError as error:
         raise Unavailable("no plot: matplotlib is not installed", hint="pip install matplotlib") from error
     plots = [plot] if plot.beside is None else [plot, plot.beside]
-    figure = Figure(figsize=(8.5 * len(plots), 4.5), layout="constrained")
+    figure = Figure(figsize=(8.5 * len(plots), 4.5 + 0.7 * (len(plots) - 1)), layout="constrained")
     for one, axes in zip(plots, figure.subplots(1, len(plots), squeeze=False)[0], strict=True):
         for label, points in one.lines.items():
             at: dict[float, list[float]] = {}
@@ -68,11 +69,13 @@ def draw(plot: Plot, path: Path) -> None:
             beyond = [[y - min(runs) for y, runs in zip(middle, at.values(), strict=True)]]
             beyond += [[max(runs) - y for y, runs in zip(middle, at.values(), strict=True)]]
             axes.errorbar(list(at), middle, beyond, marker=".", capsize=3, label=label)
+        for label, points in one.told.items():
+            axes.plot(*zip(*points, strict=True), linestyle="", marker="X", markersize=9, label=label, zorder=3)
         if one.logarithmic:
             axes.set_yscale("log")
         axes.set(title=one.title, xlabel=one.x, ylabel=one.y)
         if len(plots) > 1:
-            axes.legend(fontsize=8)
+            axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3)
     if len(plots) == 1:
         figure.legend(loc="outside right upper", fontsize=8)
     figure.savefig(path, dpi=110)

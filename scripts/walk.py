@@ -6,9 +6,9 @@
 
 What counts on a page:
 
-- ```sh: commands. One that fails ends the walk with code 1. Whatever serves (`tally up`, `tally witness run`) goes to
-  the background, on free ports instead of 7411 and 7412, and the walk goes on when it says where it listens. The line
-  `# Ctrl-C where tally up runs` ends it.
+- ```sh: commands. One that fails ends the walk with code 1. Whatever serves (`tally up`, `tally overlay up`) goes to
+  the background, on free ports instead of 7411, 7412, 7421, 7422 and 7431, and the walk goes on when it says where
+  it listens. The line `# Ctrl-C where tally up runs` ends it.
 - ```text right behind commands: lines that these said, in this order, perhaps among others; … stands for anything.
 - ```python: a program, from the first block with an import on. A block without one goes on with the program before it.
 - ```console: commands that cannot be run here. The test suite has a list of them, with reasons.
@@ -41,9 +41,11 @@ MARK = "--- walk: "
 PREAMBLE = """
 tally() {
   case "$1 $2" in
-    "up "*) serve "$@" --port $NODE_PORT --authority-port $AUTHORITY_PORT ;;
+    "up "*)
+      if [[ " $* " == *" --port "* ]]; then serve "$@"
+      else serve "$@" --port $NODE_PORT --authority-port $AUTHORITY_PORT; fi ;;
     "notary "*) serve "$@" --port $NODE_PORT ;;
-    "witness run" | "chain run") serve "$@" ;;
+    "witness run" | "chain run" | "overlay up" | "mesh up" | "ota mirror") serve "$@" ;;
     "dev "*) echo "$2 down $PWD/$4" >> "$WALK/engines"; command tally "$@" ;;
     *) command tally "$@" ;;
   esac
@@ -54,7 +56,7 @@ serve() {
   if [ "$1" = up ] && [[ " $* " != *-only* ]]; then lines=2; fi
   command tally "$@" > "$said" < /dev/null &
   served="${served:-} $!"
-  until [ "$(grep -c :// "$said")" -ge $lines ]; do
+  until [ "$(grep -cE '://|^127[.]' "$said")" -ge $lines ]; do
     kill -0 $! 2> /dev/null || { echo "error: tally $* ended"; return 1; }
     sleep 0.1
   done
@@ -136,8 +138,10 @@ def walk(pages: list[Path], folder: Path) -> int:
     trial.mkdir(parents=True)
     (folder / "scripts").symlink_to(CHECKOUT / "scripts")
     (folder / "home").mkdir()
-    ports = free_ports(2)
-    text = script(steps, folder).replace("7411", ports[0]).replace("7412", ports[1])
+    ports = free_ports(5)
+    text = script(steps, folder)
+    for told, free in zip(("7411", "7412", "7421", "7422", "7431"), ports, strict=True):
+        text = text.replace(told, free)
     (folder / "script").write_text(text, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TALLY_PASS")}
     environment.pop("TALLY_HOME", None)

@@ -263,6 +263,7 @@ class Liar:
     inclusion: Any
     lane_front: Any
     lane_fronts: Any
+    permit: Any
     permits: Any
     publish: Any
     state: Any

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,6 @@ from tallystick.engines.kafka import KafkaCluster
 from tallystick.errors import Unavailable
 from tallystick.identity.kafka import go_direct
 from tallystick.ledger.engine import Query
-
-# Brokers live for minutes here, on cores that others want too: compiling everything a second time, and better, takes
-# more than it gives back.
-os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
 
 _started: dict[int, KafkaCluster] = {}
 

@@ -1,10 +1,15 @@
-"""Run commands of `tally` inside this process, and read what they said."""
+"""Run commands of `tally` inside this process, or as processes that serve, and read what they said."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,9 @@ from typing import Any
 from stack import Stack
 
 from tallystick.cli import main
+
+TALLY = [sys.executable, "-m", "tallystick.cli"]
+PATIENCE_S = 180  # only what hangs takes so long, however busy the machine
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,28 @@ def refused(code: int, *arguments: object, stdin: bytes = b"") -> list[str]:
     assert (said.code, said.out) == (code, ""), f"{arguments}: {said}"
     assert "Traceback" not in said.err
     return [line for line in said.err.splitlines() if not line.startswith("signing ")]
+
+
+@contextmanager
+def running(*arguments: object, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Any]]:
+    """A command that serves: the process, and what it said when it was ready."""
+    process = subprocess.Popen(
+        [*TALLY, *map(str, arguments), "--json"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        yield process, json.loads(line)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
 
 
 class Fleet:

@@ -6,8 +6,8 @@ The suite has two tiers: `make test` runs what is not marked `long`, `make test-
 runs whatever it is given, of either.
 
 Environment: `TALLY_REQUIRE_ENGINES=1` turns a skipped engine test into a failure; `TALLY_PROFILE=soak` draws
-fresh seeds and many examples; `TALLY_DATA` names the folder of real data; `TALLY_SETUP_S` is what `make`
-spent before.
+fresh seeds and many examples, `glance` few, where the question is not about the code but about what it stands on;
+`TALLY_DATA` names the folder of real data; `TALLY_SETUP_S` is what `make` spent before.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ BUDGETS_MIN = {
         "spark": 6,
         "kafka": 3,
         "chain": 2,
+        "fabric": 1,
         "in all": 16,
     },
     "long": {
@@ -48,12 +49,13 @@ BUDGETS_MIN = {
         "spark": 12,
         "kafka": 14,
         "chain": 4,
+        "fabric": 3,
         "fuzz": 2,
         "in all": 28,
     },
 }
-GROUPS = ("simulation", "crashes", "spark", "kafka", "chain", "fuzz")
-ENGINES = ("spark", "kafka", "chain", "fuzz", "witness")  # what a test may be left out for, except in CI
+GROUPS = ("simulation", "crashes", "spark", "kafka", "chain", "fabric", "fuzz")
+ENGINES = ("spark", "kafka", "chain", "fabric", "fuzz", "witness")  # what a test may be left out for, except in CI
 
 # A folder anywhere on a test file's path gives its tests the marker.
 FOLDER_MARKERS = {
@@ -62,6 +64,7 @@ FOLDER_MARKERS = {
     "pipeline": "spark",
     "kafka": "kafka",
     "cometbft": "chain",
+    "fabric": "fabric",
     "fuzz": "fuzz",
 }
 
@@ -96,9 +99,10 @@ if "NUMBA_CACHE_DIR" not in os.environ:
     os.environ["NUMBA_CACHE_DIR"] = str(Path.home() / ".cache" / "tallystick" / "numba" / _VERSIONS)
 os.environ.setdefault("TALLY_ENGINES", str(Path.home() / ".cache" / "tallystick" / "engines"))
 
-# Spark's drivers live for seconds or minutes here, on cores that others want too: compiling everything a second time,
-# and better, takes more than it gives back.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+# Spark's drivers and Kafka's brokers live for seconds or minutes here, on cores that others want too: compiling
+# everything a second time, and better, takes more than it gives back.
+for _name in ("SPARK_SUBMIT_OPTS", "KAFKA_OPTS"):
+    os.environ.setdefault(_name, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 # The machine may be shared and slow: neither deadlines nor slow generation say anything about the code.
 settings.register_profile(
@@ -117,6 +121,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("glance", settings.get_profile("ci"), max_examples=10)
 settings.load_profile(PROFILE)
 
 _spent_s: dict[str, float] = {}

@@ -12,7 +12,12 @@ import pytest
 
 from tallystick.authority.asks import ASKS
 from tallystick.authority.describe import describe
+from tallystick.carriers import carrier
+from tallystick.carriers.carrier import FRAMES_PATH, GROUPS_PATH, KIT_PATH, MESH_STATUS_PATH
 from tallystick.carriers.desk import Desk
+from tallystick.carriers.fabric.requests import FlowKind
+from tallystick.carriers.kafka.credentials import PATH as CREDENTIALS_PATH
+from tallystick.carriers.mesh.frames import MeshKind
 from tallystick.carriers.overlay.frames import FrameKind
 from tallystick.ledger.cometbft.application import LedgerApplication
 from tallystick.ledger.contracts.kinds import EntryKind
@@ -36,7 +41,11 @@ def entries() -> set[str]:
 def node_routes() -> set[str]:
     table = {f"{route.method} {route.path}" for route in Desk(NOBODY, NOBODY, NOBODY, NOBODY).table()}
     plain = (ROOT / "src" / "tallystick" / "node" / "node.py").read_text(encoding="utf-8")
-    return table | {f"{method} {path}" for method, path in re.findall(r'router\.add\("(GET|POST)", "([^"]+)"', plain)}
+    fabric = [path for name, path in vars(carrier).items() if name.startswith("FABRIC_")]
+    carriers = CREDENTIALS_PATH, FRAMES_PATH, KIT_PATH, MESH_STATUS_PATH, GROUPS_PATH, *fabric
+    doors = {f"POST {path}" for path in carriers}
+    added = re.findall(r'router\.add\("(GET|POST)", "([^"]+)"', plain)
+    return table | doors | {f"{method} {path}" for method, path in added}
 
 
 def authority_routes() -> set[str]:
@@ -51,6 +60,15 @@ def frames() -> set[str]:
     return {f"{int(kind)} {kind.name.lower().replace('_', ' ')}" for kind in FrameKind}
 
 
+def mesh_frames() -> set[str]:
+    return {f"{int(kind)} {kind.name.lower()}" for kind in MeshKind}
+
+
+def fabric_kinds() -> set[str]:
+    asked = {f"{int(kind)} {kind.name.lower()}" for kind in FlowKind}
+    return asked | {"copy", "probe", "proof", "piece of a control message"}
+
+
 @pytest.mark.parametrize(
     ("heading", "found"),
     [
@@ -59,6 +77,8 @@ def frames() -> set[str]:
         ("Requests to an authority", authority_routes()),
         ("Questions to a validator", questions()),
         ("Frames between relays of an overlay", frames()),
+        ("Frames between nodes of a mesh", mesh_frames()),
+        ("What a fabric's controller hears", fabric_kinds()),
     ],
 )
 def test_the_page_names_what_the_code_has(heading: str, found: set[str]) -> None:

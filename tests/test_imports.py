@@ -25,7 +25,7 @@ PACKAGE = Path(tallystick.__file__).parent
 # A folder imports only from itself and from those before it.
 ORDER = [
     *("errors", "later", "wire", "kernels", "policy", "record", "crypto", "trust", "parcel"),
-    *("runtime", "abci", "guards", "ledger", "authority", "carriers", "identity", "client", "fleet"),
+    *("runtime", "abci", "guards", "ledger", "authority", "carriers", "objects", "identity", "client", "fleet"),
     *("pipeline", "console", "node", "engines", "sim", "demo", "cli"),
 ]
 

@@ -36,6 +36,9 @@ FORMATS = {
     "crypto/symmetric.py": "keys.md",
     "crypto/abe/capsule.py": "policy-locks.md",
     "trust/shares.py": "overlay.md",
+    "objects/layout.py": "object.md",
+    "carriers/mesh/envelope.py": "mesh.md",
+    "carriers/fabric/fragments.py": "fabric.md",
 }
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -81,7 +81,7 @@ def test_at_a_desk_an_absent_engine_is_a_skip_and_a_failure_can_be_replayed(tmp_
     told = run_suite(tmp_path, "--seed", "77", "-rN", "-m", "not long", TALLY_REQUIRE_ENGINES="0", TALLY_SETUP_S="600")
     assert "pytest 'tests/test_ordinary.py::test_fails_by_its_seed' --seed 77" in told
     assert "    1  no broker here\n    1  not on this platform\n" in told
-    *_, heading, setup, _unit, _sim, _crash, _spark, _kafka, chain, whole, closing = told.splitlines()
+    *_, heading, setup, _unit, _sim, _crash, _spark, _kafka, chain, _fabric, whole, closing = told.splitlines()
     assert heading.split() == ["part", "minutes", "budget"]
     assert setup.split() == ["set-up", "10.0", "6", "over"]
     assert chain.split() == ["chain", "0.0", "2"]
@@ -146,7 +146,12 @@ def test_every_test_is_in_a_tier_that_ci_runs() -> None:
 
 # --- the suite itself ---
 
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(HERE.rglob("*.py"))}
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """Every file of the suite, parsed: for these tests, and not in every process for as long as it runs."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(HERE.rglob("*.py"))}
+
 
 # Functions that tests replace by one that says nothing, and that are no defences.
 NO_DEFENCES = {
@@ -170,9 +175,9 @@ def patches(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, str, ast.expr]]
 PATCHES_MAX = 20
 
 
-def test_few_tests_reach_into_what_they_test() -> None:
+def test_few_tests_reach_into_what_they_test(trees: dict[Path, ast.Module]) -> None:
     """Whatever a test has to choose is better a parameter, a disk, or a node in between."""
-    found = [f"{path.name}: {attribute}" for path, tree in TREES.items() for _, attribute, _ in patches(tree)]
+    found = [f"{path.name}: {attribute}" for path, tree in trees.items() for _, attribute, _ in patches(tree)]
     assert len(found) <= PATCHES_MAX, found
 
 
@@ -190,9 +195,9 @@ def taken_away_by_hand(tree: ast.Module) -> list[str]:
     ]
 
 
-def test_defences_are_taken_away_by_name() -> None:
+def test_defences_are_taken_away_by_name(trees: dict[Path, ast.Module]) -> None:
     """By hand, a renamed guard would leave a test that shows nothing."""
-    found = {path.relative_to(HERE).as_posix(): taken_away_by_hand(tree) for path, tree in TREES.items()}
+    found = {path.relative_to(HERE).as_posix(): taken_away_by_hand(tree) for path, tree in trees.items()}
     assert {name: by_hand for name, by_hand in found.items() if by_hand} == {}, "see tests/without.py"
 
 
@@ -240,7 +245,7 @@ def _holds_always(node: ast.AST) -> bool:
 def claims_nothing(trees: Iterable[ast.Module]) -> list[str]:
     """Tests that neither assert nor expect an error, themselves or by a helper of the suite."""
     calls: dict[str, set[str]] = {}
-    claiming = {"raises", "fail", "warns", *ONLY_ERRORS}
+    claiming = {"raises", "fail", "warns", "run_state_machine_as_test", *ONLY_ERRORS}  # a machine's rules assert
     for function in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         calls.setdefault(function.name, set()).update(_called(function))
         if any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function)):
@@ -258,10 +263,10 @@ def _called(function: ast.FunctionDef) -> Iterator[str]:
                     yield name
 
 
-def test_every_test_claims_something_that_may_not_be_so() -> None:
-    found = {path.relative_to(HERE).as_posix(): cannot_fail(tree) for path, tree in TREES.items()}
+def test_every_test_claims_something_that_may_not_be_so(trees: dict[Path, ast.Module]) -> None:
+    found = {path.relative_to(HERE).as_posix(): cannot_fail(tree) for path, tree in trees.items()}
     assert {name: lines for name, lines in found.items() if lines} == {}
-    assert claims_nothing(TREES.values()) == []
+    assert claims_nothing(trees.values()) == []
 
 
 @pytest.mark.parametrize(

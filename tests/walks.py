@@ -13,11 +13,11 @@ GUIDES = ROOT / "docs" / "guides"
 
 # Each page goes on with what those before it made.
 _BEGIN = ("README.md", "quickstart.md")
-PLAIN = (*_BEGIN, "policies.md", "interests.md", "fleet.md", "operators.md", "simulation.md", "abci.md")
+PLAIN = (*_BEGIN, "policies.md", "interests.md", "fleet.md", "ota.md", "operators.md", "simulation.md", "abci.md")
 ENGINE = {
     "spark": (*_BEGIN, "pipeline.md", "audit.md", "spark.md", "clusters.md"),
     "kafka": ("kafka.md",),
-    "chain": ("chain.md",),
+    "chain": ("chain.md", "overlay.md", "mesh.md"),
 }
 
 # Commands that the suite cannot run, by page and first words, and why.
@@ -33,13 +33,30 @@ NOT_RUN = {
     ("chain.md", "tally chain status cometbft://10.0.0.1"): "four machines",
     ("chain.md", "tally chain rollback v0"): "a validator with a wrong result; test_change_of_validators.py has one",
     ("clusters.md", "PYSPARK_PYTHON=./environment/bin/python"): "a packed environment, on a cluster of machines",
+    ("fabric.md", "tally fabric up lab --trial"): "serves until it is stopped; test_fabric_commands.py runs one",
+    ("fabric.md", "tally fabric switch"): "as above",
+    ("fabric.md", "tally fabric topology lab"): "as above",
+    ("fabric.md", "tally fabric trace lab"): "as above",
+    ("fabric.md", "tally fabric join"): "hosts behind switches; test_fabric_members.py has two",
+    ("fabric.md", "tally fabric directory"): "as above",
     ("fleet.md", "tally fleet replay"): "a recording that is not ours to hand out; tests/fleet replays it where it is",
     ("kafka.md", "pip install"): "from the network",
     ("kafka.md", "tally node add fleet"): "a chain and Kafka together; tests/kafka runs several gateways",
     ("kafka.md", "tally up fleet --authority-only"): "a chain and Kafka together",
     ("operators.md", "TALLY_REVOKE_S=10"): "a test of this suite",
     ("operators.md", "tally ledger history vitals"): "what the demo leaves; tests/demo looks at it",
+    ("ota.md", "tally ota stick"): "a vehicle by its identifier; test_ota_commands.py writes a stick",
+    (
+        "overlay.md",
+        "tally overlay found fleet city",
+    ): "relays of different operators; test_overlay_commands.py founds some",
+    ("overlay.md", "tally node add fleet relay-1"): "as above; tally overlay up makes its relays so",
+    ("overlay.md", "tally overlay plan sign city.toml"): "as above; test_overlay_commands.py signs plans",
+    ("overlay.md", "tally principal overlay city edge-a --repositories"): "a virtual node more than the trial has; "
+    "test_overlay_clients.py has one",
+    ("overlay.md", "tally up relay-1 --node-only"): "as above; tally overlay up runs its relays so",
     ("pipeline.md", "pip install"): "from the network",
+    ("pipeline.md", "tally pipeline run ingest --topic ota/manifests"): "cars; test_jobs_updates.py has some",
     ("simulation.md", "python -m tallystick.sim --seed 0 --count"): "a quarter of an hour; tests/sim runs seeds",
     ("spark.md", "pip install"): "from the network",
 }

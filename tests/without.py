@@ -21,6 +21,7 @@ import inspect
 import os
 import socket
 import ssl
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,11 +30,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from blake3 import blake3
+
 from tallystick import wire
+from tallystick.crypto.exchange import ExchangeKey
 from tallystick.crypto.symmetric import derive
 from tallystick.errors import Refused
 from tallystick.guards.publish import Accepted
-from tallystick.ledger.contracts import blame
+from tallystick.ledger.contracts import anchors, blame
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.permit import UndoOrder
 from tallystick.trust.promise import Anchor
@@ -249,6 +253,53 @@ def _permits_for_ever(self: Any, identifier: Any) -> bool:
     return False
 
 
+# --- the fabric's controllers ---
+
+FABRIC = "tallystick.carriers.fabric"
+
+
+@defence("the order of installing", f"{FABRIC}.planning:_steps")
+def _install_from_the_publisher_down(height: Any, direction: Any, *, honest: Any) -> Any:
+    return honest(height, -direction)
+
+
+@defence("the tree in a label", f"{FABRIC}.labels:RouteLabels.down")
+def _one_label_in_all_trees(self: Any, flow: Any, switch: Any, epoch: Any, tree: Any, *, honest: Any) -> Any:
+    return honest(self, flow, switch, epoch, b"")
+
+
+@defence("the way in a label up", f"{FABRIC}.labels:RouteLabels.up")
+def _one_label_for_all_children(
+    self: Any, flow: Any, switch: Any, epoch: Any, tree: Any, came: Any = 0, *, honest: Any
+) -> Any:
+    return honest(self, flow, switch, epoch, tree)
+
+
+@defence("the role of a port", f"{FABRIC}.topology:FabricTopology._check_role")
+def _host_and_link_at_once(self: Any, place: Any, is_host: Any) -> None:
+    pass
+
+
+@defence("probes both ways", f"{FABRIC}.topology:FabricTopology._both_ways")
+def _one_direction_is_enough(self: Any, one: Any, back: Any) -> bool:
+    return True
+
+
+@defence("the hosts of a dispatcher", f"{FABRIC}.controller:FabricController._may_use")
+def _any_port_of_anybody(self: Any, configurator: Any, owner: Any, request: Any) -> bool:
+    return True
+
+
+@defence("the rate of packet-ins", f"{FABRIC}.controller:FabricController._admits")
+def _look_at_every_packet_in(self: Any, place: Any) -> bool:
+    return True
+
+
+@defence("the rest between two searches", f"{FABRIC}.blaming:AlterationSearch._check_rested")
+def _search_anew_at_every_complaint(self: Any, now: Any) -> None:
+    pass
+
+
 # --- the overlay's routing ---
 
 ROUTING = "tallystick.carriers.overlay.routing"
@@ -259,13 +310,44 @@ def _believe_one_relay(self: Any, claim: Any, relay: Any, node: Any) -> None:
     pass
 
 
+@defence("secrets by their publisher", "tallystick.carriers.overlay.sharing:OverlaySharing._secret")
+def _any_publishers_secret(self: Any, publisher: Any, lock: Any) -> Any:
+    return next((secret for (_, name), secret in reversed(self.opened.items()) if name == lock), None)
+
+
+@defence("parcels held back until relays have shares", "tallystick.client.hands:Sender._sendable")
+def _send_what_nobody_opens(self: Any, parcels: Any) -> list[Any]:
+    return list(parcels)
+
+
+@defence("f+1 relays that say the same of a parcel", "tallystick.carriers.overlay.tally:PublishTally._are_enough")
+def _believe_any_relay(self: Any, relays: Any) -> bool:
+    return bool(relays)
+
+
+@defence("joint promises held to the plan", "tallystick.carriers.overlay.known_plans:KnownPlans.check_promise")
+def _believe_any_joint_promise(self: Any, promise: Any) -> None:
+    pass
+
+
+@defence("joint promises below an anchor", "tallystick.carriers.overlay.known_plans:KnownPlans.is_ahead")
+def _believe_old_joint_promises(self: Any, promise: Any) -> bool:
+    return True
+
+
+@defence("the names of locks at an edge", "tallystick.carriers.overlay.direct:OverlayCarrier._named")
+def _take_any_lock(self: Any, ask: Any, is_it: Any) -> bytes:
+    found: bytes = self._first(lambda _, node: ask(node))
+    return found
+
+
 @defence("the edge that a principal signs", f"{ROUTING}:Routing._towards")
 def _go_by_the_last_hop(self: Any, edge: Any, *, last_hop: bytes) -> bytes:
     """As in Fig. 4: where it came from first."""
     return last_hop
 
 
-@defence("the end of claims", f"{ROUTING}:Routing._has_ended")
+@defence("the end of claims", f"{ROUTING}:Routing.has_ended")
 def _claims_for_ever(self: Any, identifier: Any) -> bool:
     return False
 
@@ -285,8 +367,39 @@ def _room_for_everybody(self: Any, principal: Any) -> None:
     pass
 
 
+@defence("the room for one tenant", "tallystick.carriers.overlay.claim_store:ClaimStore._tenant")
+def _count_claims_by_principal(self: Any, principal: Any) -> Any:
+    return principal
+
+
 @defence("the signature on a claim", "tallystick.guards.route:RoutingGuard._check_signature")
 def _believe_whoever_is_named(self: Any, message: Any) -> None:
+    pass
+
+
+PROVED = "tallystick.carriers.overlay.proved"
+
+
+@defence(
+    "the range proof of what is caught up with",
+    f"{PROVED}:verify_range",
+    defined="tallystick.crypto.merkle:verify_range",
+)
+def _believe_any_parcels(leaf_hashes: Any, first: Any, size: Any, proof: Any, root: Any) -> None:
+    pass
+
+
+@defence("the authority's signature on a permit that came along", "tallystick.trust.permit:Permit.verify")
+def _believe_any_permit(self: Any, authority: Any) -> None:
+    pass
+
+
+@defence(
+    "the signature on what is caught up with",
+    f"{PROVED}:check_signature",
+    defined="tallystick.parcel.verify:check_signature",
+)
+def _believe_any_signature(parcel: Any, key: Any) -> None:
     pass
 
 
@@ -370,6 +483,73 @@ def _retire_at_will(token: Any, partition: Any, below: Any, allowed: Any) -> Non
     pass
 
 
+@defence("the right to release and to report", "tallystick.ledger.contracts.firmware:_require_writer")
+def _anybody_releases(call: Any, token: Any) -> None:
+    pass
+
+
+@defence("the finality of a withdrawal", "tallystick.ledger.contracts.firmware:_check_not_withdrawn")
+def _release_again(row: Any, image: Any) -> None:
+    pass
+
+
+@defence("the owner's word on campaigns", "tallystick.ledger.contracts.firmware:_require_planner")
+def _anybody_plans(call: Any, token: Any) -> None:
+    pass
+
+
+@defence("the order of reports", "tallystick.ledger.contracts.firmware:_check_order")
+def _take_any_report(row: Any, number: Any, phase: Any) -> None:
+    pass
+
+
+@defence("the bounds of counts", "tallystick.ledger.contracts.firmware:_check_counts")
+def _believe_any_count(row: Any, succeeded: Any, failed: Any) -> None:
+    pass
+
+
+@defence("the soak time", "tallystick.ledger.contracts.firmware:_has_soaked")
+def _soaked_at_once(row: Any, time_ms: Any) -> bool:
+    return True
+
+
+@defence(
+    "the share of a phase", "tallystick.fleet.ota.released:is_member", defined="tallystick.trust.campaign:is_member"
+)
+def _reaches_everybody(campaign: Any, vehicle: Any, share: Any) -> bool:
+    return True
+
+
+@defence("the age of a checkpoint", "tallystick.client.ties:View._check_age")
+def _however_old(self: Any, head: Any) -> Any:
+    return head
+
+
+@defence("the read-back of a slot", "tallystick.fleet.ota.slots:Staging._compare")
+def _believe_the_storage(self: Any, number: Any, data: Any) -> None:
+    pass
+
+
+@defence("the sync of a slot", "tallystick.fleet.ota.slots:Staging._sync")
+def _sync_some_day(self: Any) -> None:
+    pass
+
+
+@defence("the check at boot", "tallystick.fleet.ota.slots:Slots._check_image")
+def _boot_unread(self: Any, record: Any) -> None:
+    pass
+
+
+@defence("the tries of a new image", "tallystick.fleet.ota.slots:_spend_try")
+def _try_for_ever(record: Any) -> Any:
+    return record
+
+
+@defence("the rollback counter", "tallystick.fleet.ota.slots:_check_counter")
+def _install_any_age(record: Any, root: Any, counter: Any) -> None:
+    pass
+
+
 @defence("the threshold of administrators", "tallystick.ledger.contracts.plans:_check_signed")
 def _take_any_signatures(call: Any, row: Any, context: Any, statement: Any, signatures: Any) -> None:
     """One of them, or a stranger, decides."""
@@ -383,6 +563,56 @@ def _seat_anybody(call: Any, overlay: Any, relay: Any) -> None:
 @defence("the claim of a lease's holder", "tallystick.ledger.contracts.leases:_is_good")
 def _nobody_holds(call: Any, plan: Any, word: Any, holder: Any) -> bool:
     return False
+
+
+@defence("what waits is brought to the orderer", "tallystick.carriers.overlay.order_messages:OrderMessages.bring")
+def _leave_it(self: Any, partition: Any, holder: bytes, now: float) -> list[Any]:
+    return []
+
+
+@defence(
+    "the guard of what is brought",
+    "tallystick.carriers.overlay.keeper:judge_pushed",
+    defined="tallystick.carriers.received:judge_pushed",
+)
+def _take_what_is_brought(front: Any, pushed: Any, locks: Any) -> Any:
+    return None
+
+
+@defence("what is ordered is asked for", "tallystick.carriers.overlay.ordering:Ordering._fetch_ordered")
+def _wait_for_it(self: Any, partition: Any, lease: Any, now: float) -> list[Any]:
+    return []
+
+
+@defence("the order of lanes", "tallystick.carriers.overlay.places:Line.fits")
+def _fits_anywhere(self: Any, header: Any, offset: int, is_next: Any) -> bool:
+    return True
+
+
+@defence("what was forked is recalled", "tallystick.carriers.overlay.ordering:Ordering._recount")
+def _keep_what_was_counted(self: Any, partition: Any, offset: int, now: float) -> list[Any]:
+    return []
+
+
+@defence("an order said again", "tallystick.carriers.overlay.order_messages:OrderMessages.repeat")
+def _say_once(self: Any, partition: Any, now: float) -> list[Any]:
+    return []
+
+
+@defence("the signatures of an anchor", "tallystick.ledger.contracts.anchors:_check_joint")
+def _no_joint(call: Any, entry: list[Any], found: Anchor) -> int:
+    """The holder's word is enough."""
+    return int(entry[5])
+
+
+@defence("the size that an anchor continues", "tallystick.ledger.contracts.anchors:_grow_from")
+def _continue_anything(call: Any, found: Anchor, before: Any) -> Any:
+    return anchors._grow(call, found)
+
+
+@defence("the root that a relay computes itself", "tallystick.carriers.overlay.anchoring:Anchoring._check_tree")
+def _sign_any_tree(self: Any, place: Any, joint: Any) -> None:
+    """The holder's word is enough."""
 
 
 @defence("the end of a lease", "tallystick.ledger.contracts.leases:LeaseRow.is_held")
@@ -410,14 +640,17 @@ def _accuse_by_anything(is_proof: Any) -> None:
     pass
 
 
-@defence("the count of stories by who tells them", "tallystick.carriers.overlay.ordering:Ordering._check_stories")
-def _count_stories_together(self: Any, heard: Any, sender: Any) -> None:
+PARTITION = "tallystick.carriers.overlay.places:OrderedPartition"
+
+
+@defence("the count of stories by who tells them", f"{PARTITION}._check_stories")
+def _count_stories_together(self: Any, heard: Any, sender: Any, stories_max: Any) -> None:
     if len(heard) >= 6:
         raise Refused("too many", reason="full")
 
 
-@defence("the memory of what was signed", "tallystick.carriers.overlay.ordering:Ordering._is_bound")
-def _sign_whatever_is_ordered(self: Any, partition: Any, promise: Any) -> bool:
+@defence("the memory of what was signed", f"{PARTITION}.is_bound")
+def _sign_whatever_is_ordered(self: Any, promise: Any) -> bool:
     return False
 
 
@@ -445,6 +678,11 @@ def _believe_any_anchor(publisher: Any, place: Any, revocation: Any, anchor: Any
 @defence("the look at keys while one reads on", "tallystick.client.fetching:Revocations._is_known")
 def _look_once(self: Any, publisher: Any, anchor: Any) -> bool:
     return publisher in self._known
+
+
+@defence("the offsets that were seen early", "tallystick.carriers.log.store:LogStore._pass_over_seen")
+def _go_on_where_it_ends(self: Any) -> None:
+    pass
 
 
 @defence("the tenure of a node that promised", "tallystick.ledger.contracts.anchors:_check_tenure")
@@ -500,7 +738,7 @@ def _believe_values(root: Any, key: Any, value: Any, proof: Any) -> None:
 
 
 @defence("the memory of checkpoints", "tallystick.ledger.proofs:CheckpointMemory._check")
-def _forget_the_older(self: Any, old: Any, new: Any, consistency: Any) -> None:
+def _forget_the_older(self: Any, known: Any, shown: Any, lowest: Any, consistency: Any) -> None:
     pass
 
 
@@ -786,7 +1024,7 @@ def _undo_token_by_one_hash(self: Any, operation: Any, identifier: bytes) -> byt
     return _one_hash(self, identifier.hex())
 
 
-@defence("a topic refused by the name it was asked for", "tallystick.authority.permits:Permits._require_right")
+@defence("a topic refused by the name it was asked for", "tallystick.authority.topics:Topics.require_right")
 def _refuse_by_token(self: Any, granted: Any, operation: Any, token: Any, asked: Any, *, honest: Any) -> Any:
     return honest(self, granted, operation, token, token)
 
@@ -957,6 +1195,11 @@ def _queue_what_follows(cycle: Any) -> bool:
 # --- the overlay ---
 
 
+@defence("empty sets that stay open", "tallystick.carriers.overlay.relayed_keys:ShareAttempt.is_open")
+def _close_in_time(self: Any) -> bool:
+    return self.held is None
+
+
 @defence("waits that grow with the way", "tallystick.carriers.overlay.secret_forwarding:SecretForwarding._wait_s")
 def _wait_the_same_everywhere(self: Any, depth: Any, number: Any, *, honest: Any) -> Any:
     return honest(self, 1, number)
@@ -977,6 +1220,38 @@ def _serve_all_again(self: Any, lane: Any) -> Any:
     return self._branches(lane)
 
 
+@defence("what was said is not said again", "tallystick.carriers.overlay.accuse:Accusations._note")
+def _say_it_again(self: Any, *what: Any) -> bool:
+    return True
+
+
+@defence("the live permit of a pull", "tallystick.carriers.overlay.secret_forwarding:SecretForwarding._may_pull")
+def _give_to_who_once_had_one(self: Any, lane: Any, subscriber: Any, permit: Any, now: Any) -> bool:
+    return True
+
+
+@defence("a tenant's share of lane keys", "tallystick.carriers.overlay.secret_forwarding:SecretForwarding._check_room")
+def _count_by_publisher(self: Any, publisher: Any, tenant: Any, spare: Any = 0, *, honest: Any) -> None:
+    honest(self, publisher, publisher, spare)
+
+
+@defence(
+    "what a full relay says of a new key", "tallystick.carriers.overlay.secret_forwarding:SecretForwarding.check_new"
+)
+def _drop_it_quietly(self: Any, frame: Any, now: Any) -> None:
+    pass
+
+
+@defence("the tenants whose parcels an edge keeps", "tallystick.carriers.overlay.server:_keep")
+def _keep_everybody_s(value: Any, rules: Any, deliver: Any) -> None:
+    deliver(value)
+
+
+@defence("the end of patience with a holder", "tallystick.carriers.overlay.leading:_is_too_long")
+def _wait_for_ever(waited_ms: Any, word: Any) -> bool:
+    return False
+
+
 @defence(
     "keys that are older than the relay", "tallystick.carriers.overlay.secret_forwarding:SecretForwarding._is_older"
 )
@@ -984,7 +1259,7 @@ def _sign_whatever_comes(self: Any, origin: Any) -> bool:
     return False
 
 
-@defence("more signatures than may be bad", "tallystick.trust.promise:JointPromise.verify")
+@defence("more signatures than may be bad", "tallystick.trust.promise:Joint.verify")
 def _believe_one(self: Any, plan: Any) -> None:
     pass
 
@@ -1023,3 +1298,553 @@ def _read_on(self: Any, sender: Any) -> bool:
 def _keep_for_later(self: Any, message: Any) -> None:
     self._waiting.append(message)
     self.bytes += len(message)
+
+
+@defence("the look at a process before a fault", "tallystick.engines.chaos:_check_ours")
+def _whatever_has_the_number(pid: Any, mark: Any, parent: Any) -> None:
+    pass
+
+
+# --- the mesh ---
+
+MESH = "tallystick.carriers.mesh"
+
+
+@defence("the anchor of an advertisement's chain", f"{MESH}.advertisement:steps_left")
+def _any_nonce_as_in_the_paper(h: Any, anchor: Any) -> int:
+    """AnonPubSub 4.3: nothing says where a chain ends."""
+    return 128
+
+
+@defence(
+    "the certificates of the mesh's publishers",
+    f"{MESH}.advertisement:check_publisher",
+    defined="tallystick.trust.mesh:check_publisher",
+)
+def _anybody_publishes(pseudonym: Any, epoch: Any, key: Any, certificate: Any, authority: Any) -> None:
+    pass
+
+
+@defence("the value that takes an advertisement back", f"{MESH}.advertisement:Advertisement.check_undo")
+def _anybody_takes_it_back(self: Any, preimage: Any) -> None:
+    pass
+
+
+@defence("the mesh guard's memory", "tallystick.guards.route:Window.has")
+def _remember_nothing(self: Any, signer: Any, identifier: Any) -> bool:
+    return False
+
+
+@defence("the age of the mesh's envelopes", f"{MESH}.guard:MeshGuard._check_time")
+def _take_whatever_time(self: Any, envelope: Any, now_ms: Any) -> None:
+    pass
+
+
+@defence("the signature on the mesh's envelopes", f"{MESH}.guard:MeshGuard._check_signature")
+def _believe_every_envelope(self: Any, envelope: Any) -> None:
+    pass
+
+
+@defence("the room for unfinished messages", f"{MESH}.cells:CellsIn._has_room")
+def _keep_every_piece(self: Any, piece: Any) -> bool:
+    return True
+
+
+@defence("the sessions that are over", f"{MESH}.mesh_link:MeshLink._end")
+def _forget_sessions(self: Any, session: Any) -> None:
+    pass
+
+
+@defence("the two directions of a link", f"{MESH}.link_keys:LinkSession.between")
+def _one_key_for_both(cls: Any, own: Any, peer: Any, agreed: Any, fresh: Any, knock: Any, *, honest: Any) -> Any:
+    session = honest(cls, own, peer, agreed, fresh, knock)
+    session._out = session._in = min(session._out, session._in)
+    return session
+
+
+@defence("the members' pass", f"{MESH}.link_layer:LinkLayer._check_member")
+def _let_everybody_in(self: Any, key: Any, shown: Any, now: Any) -> None:
+    pass
+
+
+@defence("the fresh keys of a link", f"{MESH}.mesh_link:MeshLink._draw")
+def _lasting_keys_alone(self: Any) -> Any:
+    return ExchangeKey(bytes(32))
+
+
+# --- the mesh's roles ---
+
+
+@defence("the bound on what a neighbour introduces", f"{MESH}.membership:Membership._line")
+def _take_whoever_is_brought(self: Any, introducer: Any) -> set[bytes]:
+    return set()
+
+
+@defence("the certificates of members", f"{MESH}.members:MemberEntry.check")
+def _everybody_is_a_member(self: Any, now_ms: Any, authority: Any) -> None:
+    pass
+
+
+@defence("the proof that a publisher is still heard", f"{MESH}.community:Community._is_silent")
+def _believe_in_links(self: Any, state: Any, handle: Any, now: Any) -> bool:
+    return handle not in state.asked
+
+
+# --- datagrams ---
+
+
+@defence("the strangers' own room", "tallystick.runtime.datagrams:DatagramQueue.put")
+def _one_queue_for_all(self: Any, sender: Any, message: Any) -> str:
+    self._far.put(sender, message)
+    return ""
+
+
+@defence("envelopes in both directions", f"{MESH}.distribution:Distribution._onward")
+def _along_the_subscriptions_alone(self: Any, pseudonym: Any, sender: Any) -> list[bytes]:
+    """AnonPubSub 4.6: from the publisher at the root to those who subscribed through each."""
+    return [one for one, link in self._matching.links(pseudonym).items() if link.is_down and one != sender]
+
+
+@defence("the locks of a swap", f"{MESH}.shell_game:ShellGame._is_free")
+def _swap_whoever_is_asked(self: Any, pseudonym: Any, swap: Any, sender: Any, now: Any) -> bool:
+    self.locks.pop(pseudonym, None)
+    return True
+
+
+@defence("the new neighbour's word in a swap", f"{MESH}.shell_game:ShellGame._move")
+def _let_go_at_once(self: Any, pseudonym: Any, lock: Any, now: Any, *, honest: Any) -> None:
+    honest(self, pseudonym, lock, now)
+    for old, new in lock.moves.items():
+        if self._matching.links(pseudonym)[new.identity].replaces:
+            self._matching.links(pseudonym)[new.identity].replaces = b""
+            self._matching.drop(pseudonym, old)
+
+
+# --- the mesh as a carrier ---
+
+
+@defence("a mesh node's one principal", "tallystick.carriers.accounts:Acts._check_served")
+def _serve_whoever_comes(self: Any, asked: Any) -> None:
+    pass
+
+
+@defence("the order of arrivals", f"{MESH}.arrivals:Arrivals._place")
+def _as_it_comes(self: Any, publisher: Any, pushed: Any, now: Any) -> bool:
+    self._ready.append(pushed)
+    return True
+
+
+MESH_AUTHORITY = "tallystick.authority.mesh"
+
+
+@defence("the right behind mesh keys", f"{MESH_AUTHORITY}:Mesh._check_wanted")
+def _mesh_keys_for_everybody(self: Any, principal: Any, request: Any) -> None:
+    pass
+
+
+@defence("the renewal of mesh keys", f"{MESH_AUTHORITY}:Mesh._renew")
+def _mesh_keys_for_ever(self: Any, token: Any, epoch: Any) -> None:
+    pass
+
+
+@defence("what was followed while rights were read", f"{MESH_AUTHORITY}:Mesh._at_one_height")
+def _whatever_was_followed(self: Any, check: Any, give: Any) -> Any:
+    check()
+    with self._store.transaction():
+        return give()
+
+
+@defence("the mesh keys' stay before an epoch", f"{MESH_AUTHORITY}:Mesh._first_renewed")
+def _from_the_next_epoch_at_any_time(self: Any) -> int:
+    return int(self.epoch) + 1
+
+
+@defence("one key of a publisher on the mesh", f"{MESH_AUTHORITY}:Mesh._publisher_seed")
+def _many_keys(self: Any, principal: Any, pseudonym: Any, epoch: Any) -> bytes:
+    return bytes(self._core.entropy.bytes(32))
+
+
+@defence("one node of a principal on the mesh", f"{MESH_AUTHORITY}:Mesh._check_only_node")
+def _many_nodes(self: Any, principal: Any, key: Any) -> None:
+    pass
+
+
+@defence("the principal in a request about the mesh", f"{MESH_AUTHORITY}_messages:_request_info")
+def _request_of_anybody(instance: Any, principal: Any) -> bytes:
+    return b""
+
+
+@defence("the signature on a mesh update", f"{MESH_AUTHORITY}_messages:_check_update")
+def _believe_every_update(body: Any, signature: Any, key: Any) -> None:
+    pass
+
+
+@defence("refusals under the seal of an answer", f"{MESH_AUTHORITY}:Mesh._refuse")
+def _refuse_openly(self: Any, error: Any) -> bytes:
+    raise error
+
+
+@defence("the way out of a mesh node's log", f"{MESH}.keeping:MeshStorage._let_go")
+def _stay_at_home(self: Any, parcel: Any, places: Any, now_ms: Any) -> None:
+    pass
+
+
+@defence("the neighbours of before on a topic", f"{MESH}.mesh_node:MeshNode._rejoin")
+def _meet_others(self: Any, now: Any) -> list[Any]:
+    return []
+
+
+@defence("updates for nobody", f"{MESH_AUTHORITY}:Mesh._for_nobody")
+def _as_many_as_members(self: Any, count: Any) -> list[bytes]:
+    return []
+
+
+@defence("the end of a node that was replaced", f"{MESH_AUTHORITY}:Mesh._is_prolonged")
+def _prolonged_for_ever(self: Any, principal: Any) -> bool:
+    return True
+
+
+@defence("the groups at a mesh node", "tallystick.client.group:_books")
+def _groups_on_the_ledger(ties: Any) -> Any:
+    return ties.author, ties.view
+
+
+@defence(
+    "the choice of a topic's carrier",
+    "tallystick.client.session:find_choice",
+    defined="tallystick.identity.choices:find_choice",
+)
+def _with_the_rest(home: Any, topics: Any, carrier: Any = None) -> None:
+    return None
+
+
+@defence("the owner's word on a mesh's terms", f"{MESH_AUTHORITY}_terms:MeshTerms.check")
+def _terms_of_anybody(self: Any, principal: Any, request: Any) -> None:
+    pass
+
+
+@defence("the guise in a subscription", f"{MESH}.matching:Matching.say")
+def _say_nothing_of_it(self: Any, pseudonym: Any, neighbour: Any) -> Any:
+    kind = importlib.import_module(f"{MESH}.frames")
+    return kind.tell(neighbour, kind.MeshKind.SUBSCRIBE, pseudonym, int(self.topics[pseudonym][neighbour].stance))
+
+
+@defence("the locks of a mesh that go again", f"{MESH}.keeping:MeshStorage._introduction")
+def _once_for_each_lane(self: Any, header: Any, now_ms: Any, *, honest: Any) -> Any:
+    return ((), ()) if header.sequence else honest(self, header, now_ms)
+
+
+@defence("late answers on a link", f"{MESH}.resending:CellsOut._take_late")
+def _too_late(self: Any, number: Any, *, is_told: Any) -> None:
+    del self._late[number]
+
+
+# --- the mesh: bad input ---
+
+
+@defence("the neighbours on a topic", f"{MESH}.distribution:Distribution._check_neighbour")
+def _whoever_sends(self: Any, pseudonym: Any, sender: Any) -> None:
+    pass
+
+
+@defence("the room for advertisements", f"{MESH}.localisation:Localisation._check_room")
+def _room_for_all(self: Any, advertisement: Any, sender: Any) -> None:
+    pass
+
+
+@defence("the patience with a neighbour on the mesh", f"{MESH}.mesh_node:MeshNode._check_patience")
+def _hear_everything(self: Any, sender: Any, now: Any) -> None:
+    pass
+
+
+@defence("the size of what passes on the mesh", f"{MESH}.guard:MeshGuard._check_size")
+def _of_any_size(self: Any, data: Any) -> None:
+    pass
+
+
+# --- the fabric's hosts ---
+
+
+@defence("the tag on fragments", f"{FABRIC}.fragments:decrypt", defined="tallystick.crypto.symmetric:decrypt")
+def _fragments_untagged(key: Any, ciphertext: Any, aad: Any = b"") -> bytes:
+    return bytes(ciphertext[:-16])
+
+
+@defence("the memory of finished parcels", f"{FABRIC}.reassembly:Reassemblies._is_over")
+def _finished_forgotten(self: Any, handle: Any) -> bool:
+    return False
+
+
+@defence("the hashes of blocks", f"{FABRIC}.reassembly:Reassembly._verify")
+def _blocks_unverified(self: Any, front: Any, number: Any) -> None:
+    return None
+
+
+@defence("the rest between two repairs", f"{FABRIC}.repair:Resent._may_go")
+def _repairs_without_rest(self: Any, one: Any, index: Any, now: Any) -> bool:
+    return True
+
+
+@defence("the number of repairs", f"{FABRIC}.repair:Resent._has_had_enough")
+def _repairs_without_end(self: Any, one: Any) -> bool:
+    return False
+
+
+@defence("the dispatcher's signature on answers", f"{FABRIC}.agent:FabricAgent._check_answer")
+def _answers_of_anybody(self: Any, answer: Any) -> None:
+    return None
+
+
+@defence("the time of answers", f"{FABRIC}.agent:FabricAgent._check_newer")
+def _answers_of_any_time(self: Any, one: Any, answer: Any) -> None:
+    return None
+
+
+@defence("the address of requests to a dispatcher", f"{FABRIC}.control:_check_addressed")
+def _requests_to_anybody(envelope: Any, node: Any) -> None:
+    return None
+
+
+@defence("the key of complaints", f"{FABRIC}.dispatcher:Dispatcher._key_of")
+def _complaints_of_anybody(self: Any, who: Any, *, key: Any) -> Any:
+    return key
+
+
+@defence("the rate of complaints", f"{FABRIC}.dispatcher:Dispatcher._check_complaints")
+def _complaints_without_rate(self: Any, asker: Any, now: Any) -> None:
+    return None
+
+
+@defence("the rate of a port", f"{FABRIC}.dispatcher:Dispatcher._check_rate")
+def _ports_without_rate(self: Any, place: Any, now: Any) -> None:
+    return None
+
+
+SWITCH = "tallystick.carriers.fabric"
+
+
+@defence("the election number of who writes", f"{SWITCH}.switch_state:Arbitration.check")
+def _anybody_writes(self: Any, election: Any) -> None:
+    pass
+
+
+@defence("the packet-ins of one port", f"{SWITCH}.p4_server:SwitchServer._is_within")
+def _as_many_as_come(self: Any, port: Any) -> bool:
+    return True
+
+
+@defence("the controller's port in a rule", f"{SWITCH}.p4_entities:_check_port")
+def _any_port(port: Any) -> int:
+    return int(port)
+
+
+@defence("interfaces in use", f"{SWITCH}.wires:check_unused")
+def _any_interface(interface: Any) -> None:
+    pass
+
+
+# --- objects: fetching ---
+
+OBJECTS = "tallystick.objects"
+FETCH = f"{OBJECTS}.fetch:ObjectFetch"
+
+
+@defence("the root over the uncle layer", f"{OBJECTS}.layout:Docket.check_uncles")
+def _uncles_of_any_tree(self: Any, depth: Any, uncles: Any) -> Any:
+    return importlib.import_module("tallystick.crypto.merkle").cut(self.count, depth)
+
+
+@defence("the uncle over its slips", f"{OBJECTS}.layout:Docket.check_slips")
+def _slips_of_any_tree(self: Any, first: Any, end: Any, uncle: Any, data: Any, *, honest: Any) -> Any:
+    layout = importlib.import_module(f"{OBJECTS}.layout")
+    return honest(self, first, end, layout.slips_root(data), data)
+
+
+@defence("the hash of what lies on disk", f"{OBJECTS}.fetching:FolderKeeper._lies_there")
+def _as_long_as_something_lies_there(self: Any, number: Any, slip: Any) -> bool:
+    return bool(self._slips.sealed[number] + slip.sealed_length <= self._files[0].size())
+
+
+@defence("the length of an answer", f"{FETCH}._check_length")
+def _of_any_length(self: Any, asked: Any, data: Any) -> None:
+    pass
+
+
+@defence("the end of a server that lied", f"{FETCH}._exclude")
+def _ask_it_again(self: Any, lane: Any) -> None:
+    pass
+
+
+@defence("the fence of seeders", f"{FETCH}._is_newest")
+def _whoever_deals_last(self: Any, fence: Any) -> bool:
+    return True
+
+
+@defence("the floor under a server's rate", f"{OBJECTS}.asking:RangeRequest.is_overdue")
+def _patient_with_servers(self: Any, now: Any) -> bool:
+    return False
+
+
+@defence("what idle servers take from slow ones", f"{OBJECTS}.dealing:Stretches._take_over")
+def _each_its_own(self: Any, server: Any) -> None:
+    return None
+
+
+@defence("the bound of a chunk", "tallystick.objects.layout:Slip.decode")
+def _chunks_of_any_length(cls: Any, data: Any, what: Any = "slip") -> Any:
+    return cls(bytes(data[:32]), *struct.unpack(">II", data[32:40]), bytes(data[40:]))
+
+
+@defence("the key of plain hashes", "tallystick.objects.layout:ObjectKey.plain_hash")
+def _plain_hash_without_key(self: Any, plain: Any) -> bytes:
+    return bytes(blake3(plain).digest())
+
+
+@defence("the hash of a sealed chunk", "tallystick.objects.layout:Slip.check")
+def _any_sealed_chunk(self: Any, sealed: Any, what: Any) -> None:
+    return None
+
+
+@defence(
+    "the range of an answer",
+    "tallystick.runtime.client:check_range",
+    defined="tallystick.runtime.http1:check_range",
+)
+def _any_range(response: Any, first: Any, n: Any) -> tuple[bytes, int]:
+    return response.body, first + n
+
+
+@defence("the end of a mirror's lease", "tallystick.fleet.ota.mirrors:Mirror._stand_down")
+def _seed_for_ever(self: Any) -> None:
+    pass
+
+
+# --- updates over the air: metadata ---
+
+METADATA = "tallystick.fleet.ota.metadata"
+ACCEPTED = f"{METADATA}:AcceptedTargets"
+
+
+@defence("the ledger's time for metadata", f"{METADATA}:as_datetime")
+def _a_clock_that_stands(time_ms: Any, *, stands_at: Any, honest: Any) -> Any:
+    return honest(stands_at)
+
+
+@defence("the metadata that were accepted", f"{ACCEPTED}._take_kept")
+def _nothing_was_accepted(self: Any, name: Any, update: Any) -> bool:
+    return False
+
+
+@defence("the bound on what metadata are good for", f"{METADATA}:check_lifetime")
+def _good_for_ever(what: Any, signed: Any, now: Any) -> None:
+    pass
+
+
+@defence("the length of metadata", f"{ACCEPTED}._check_length")
+def _metadata_of_any_length(self: Any, name: Any, data: Any, most: Any) -> None:
+    pass
+
+
+@defence("the root that an ECU remembers", f"{METADATA}:PinnedTargets._check_root_version")
+def _any_root(self: Any) -> None:
+    pass
+
+
+@defence(
+    "the atomic writing of metadata",
+    f"{METADATA}:write_atomic",
+    defined="tallystick.runtime.disk:write_atomic",
+)
+def _written_in_place(disk: Any, path: Any, data: Any) -> None:
+    file = disk.open(path, create=True)
+    file.truncate(0)
+    file.pwrite(0, data)
+    file.close()
+
+
+# --- updates over the air: vehicles ---
+
+JUDGING = "tallystick.fleet.ota.judging"
+JUDGE = f"{JUDGING}:Judge"
+PRIMARY = "tallystick.fleet.ota.vehicle:Primary"
+
+
+@defence("the release on the ledger", f"{JUDGING}:require_release")
+def _whatever_is_signed(standing: Any, offer: Any, head: Any, root: Any, *, contents: Any) -> Any:
+    return 1 << 40, contents[root]
+
+
+@defence("the age of the checkpoint", f"{JUDGE}._check_age")
+def _heard_at_any_time(self: Any, head: Any, now_ms: Any, age_max_s: Any) -> None:
+    pass
+
+
+@defence("the Image repository's word", f"{JUDGE}._check_image")
+def _the_director_s_alone(self: Any, images: Any, target: Any, docket: Any) -> None:
+    pass
+
+
+@defence("the vehicle in a target's name", f"{JUDGING}:check_addressee")
+def _for_whichever_vehicle(standing: Any, name: Any) -> Any:
+    _vehicle, ecu, *target = name.split("/")
+    return ecu, "/".join(target)
+
+
+@defence("the hardware in the release record", f"{JUDGING}:_check_hardware")
+def _on_any_hardware(standing: Any, ecu: Any, target: Any, record: Any) -> None:
+    pass
+
+
+@defence("the phase of a campaign", f"{JUDGE}._check_campaign")
+def _before_its_turn(self: Any, offer: Any, head: Any, assigned: Any) -> None:
+    pass
+
+
+@defence("what images need beside them", f"{PRIMARY}._check_needs")
+def _beside_anything(self: Any, assigned: Any, running: Any) -> None:
+    pass
+
+
+@defence("the health of the whole bundle", f"{PRIMARY}._are_all_healthy")
+def _each_for_itself(self: Any, pairs: Any) -> bool:
+    return any(report.image == root for report, root in pairs)
+
+
+@defence("the numbers of manifests", "tallystick.fleet.ota.manifest:Inventory._check_number")
+def _as_often_as_it_comes(self: Any, vehicle: Any, ecu: Any, number: Any) -> None:
+    pass
+
+
+@defence("the ECU's key on its report", "tallystick.fleet.ota.manifest:Inventory._read_report")
+def _whoever_speaks_for_it(self: Any, enrolled: Any, vehicle: Any, data: Any) -> Any:
+    return importlib.import_module("tallystick.fleet.ota.manifest").EcuReport.decode(data)
+
+
+@defence("the ECU's key on its diagnosis", "tallystick.fleet.ota.diagnosis:_check_answer")
+def _whoever_calls_it_sound(answer: Any, diagnosis: Any, vehicle: Any) -> None:
+    pass
+
+
+@defence("the signatures on metadata", "tuf.api._payload:_DelegatorMixin.verify_delegate")
+def _whoever_signed(self: Any, delegated_role: Any, payload: Any, signatures: Any) -> None:
+    pass
+
+
+@defence("the sealing of chunks", "tallystick.crypto.symmetric:NumberedCipher.seal")
+def _chunks_as_they_are(self: Any, number: Any, plaintext: Any) -> bytes:
+    return bytes(plaintext) + bytes(16)
+
+
+@defence("the sealing of a stick's records", "tallystick.fleet.ota.stick:_seal")
+def _records_as_they_are(sealing_key: Any, inside: Any, vehicle: Any) -> Any:
+    return inside
+
+
+@defence("the Director's name on an offer", "tallystick.fleet.ota.car:Car._is_ours")
+def _whoever_writes_there(self: Any, publisher: Any, vehicle: Any) -> bool:
+    return True
+
+
+@defence("the bound on what a patch inflates to", "tallystick.fleet.ota.delta:_inflate")
+def _inflate_all(data: Any, most: Any) -> Any:
+    return importlib.import_module("bz2").decompress(data)

@@ -17,6 +17,9 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class TallystickError(Exception):
@@ -118,3 +121,21 @@ def blame(error: OSError, what: str = "") -> TallystickError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Unavailable(told, hint="free some space where the command's files or its output go")
     return Unavailable(told)
+
+
+@contextmanager
+def blamed(what: str) -> Iterator[None]:
+    """Errors of the system inside are ours, with `what` before them."""
+    try:
+        yield
+    except OSError as error:
+        raise blame(error, f"{what}: ") from error
+
+
+@contextmanager
+def counted(reasons: Counter[str]) -> Iterator[None]:
+    """What is refused inside goes no further: it is counted by its reason, as a role does with what it drops."""
+    try:
+        yield
+    except Refused as error:
+        reasons[error.reason] += 1

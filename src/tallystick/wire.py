@@ -10,7 +10,8 @@ bytes stand for a structure that no walk over it, and no second encoding, ever f
 `is_number` and `check_no_identifier` hold text from outside to what it is taken for; `show_time` says a time in words.
 
 `Fields` reads such an array field by field. A dataclass whose annotations say how its fields are read, in the order of
-the array, needs no code of its own: `listed` gives the array and `read_as` the object.
+the array, needs no code of its own: `listed` gives the array and `read_as` the object; a `WireObject` has both as its
+`encode` and `decode`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from enum import IntEnum
 from functools import cache
 from io import BytesIO
-from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar, get_type_hints
 
 import cbor2
 
@@ -220,6 +222,55 @@ def number(at_most: int = (1 << 63) - 1, at_least: int = 0) -> Read:
     return lambda fields: fields.number(at_most, at_least)
 
 
+def text(at_most: int = 256) -> Read:
+    """For an annotation: `Annotated[str, text(64)]`."""
+    return lambda fields: fields.text(at_most)
+
+
+def chosen(kind: type[IntEnum]) -> Read:
+    """For an annotation: one of a few, by its number."""
+
+    def read(fields: Fields) -> IntEnum:
+        try:
+            return kind(fields.number())
+        except ValueError as error:
+            raise Malformed(f"{fields.what}: one of {', '.join(map(str, kind))} expected") from error
+
+    return read
+
+
+def row(*parts: Read) -> Read:
+    """For an annotation: an array of these, as a tuple."""
+
+    def read(fields: Fields) -> tuple[Any, ...]:
+        found = fields.array(len(parts))
+        return tuple(part(found) for part in parts)
+
+    return read
+
+
+def several(one: Read, at_most: int) -> Read:
+    """For an annotation: an array of some of the same kind, as a tuple."""
+    return lambda fields: tuple(one(item) for item in fields.each(at_most))
+
+
+def distinct(one: Read, at_most: int) -> Read:
+    """For an annotation: a frozenset, which travels as an array in order, each once."""
+
+    def read(fields: Fields) -> frozenset[Any]:
+        found = [one(item) for item in fields.each(at_most)]
+        if found != sorted(set(found)):
+            raise Malformed(f"{fields.what}: in order expected, each once")
+        return frozenset(found)
+
+    return read
+
+
+def inside(decode: Callable[[bytes], Any], at_most: int = OCTETS_MAX) -> Read:
+    """For an annotation: another object, as its bytes. `Annotated[Card, inside(Card.decode)]`."""
+    return lambda fields: decode(fields.octets(at_most=at_most))
+
+
 Octets16 = Annotated[bytes, octets(16)]
 Octets32 = Annotated[bytes, octets(32)]
 Number = Annotated[int, number()]
@@ -235,7 +286,14 @@ def _readers(kind: Callable[..., object]) -> dict[str, Read]:
 def listed(value: object) -> list[Any]:
     """The fields of a dataclass that travel, in order."""
     kind: Callable[..., object] = type(value)
-    return [getattr(value, name) for name in _readers(kind)]
+    return [_travelling(getattr(value, name)) for name in _readers(kind)]
+
+
+def _travelling(field: Any) -> Any:
+    """A set travels in order, an object inside another as its bytes."""
+    if hasattr(field, "encode") and not isinstance(field, str):
+        return field.encode()
+    return sorted(field) if isinstance(field, frozenset) else field
 
 
 def read_fields(kind: Callable[..., T], fields: Fields, **others: object) -> T:
@@ -248,3 +306,21 @@ def read_as(kind: Callable[..., T], data: bytes, what: str, **others: object) ->
     fields = Fields.parse(data, what, 1 + len(_readers(kind)))
     fields.version(1)
     return read_fields(kind, fields, **others)
+
+
+class WireObject:
+    """A dataclass whose annotations say how its fields travel, behind the version, which is 1."""
+
+    __slots__ = ()
+    what: ClassVar[str]
+    bytes_max: ClassVar[int] = 1 << 20
+
+    def encode(self) -> bytes:
+        return encode([1, *listed(self)])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises `Malformed`."""
+        if len(data) > cls.bytes_max:
+            raise Malformed(f"{cls.what}: {len(data)} bytes, at most {cls.bytes_max} expected")
+        return read_as(cls, data, cls.what)

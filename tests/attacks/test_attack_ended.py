@@ -117,9 +117,14 @@ def test_what_was_given_back_on_the_ledger_alone_serves_nothing(stack: Stack, to
 def test_a_publisher_whose_permit_was_given_back_on_the_ledger_alone_publishes_nothing(
     stack: Stack, topic: Topic
 ) -> None:
-    hand = Hand(topic.publisher("quiet-car"), "brakes")
-    first = hand.seal(1)
-    stored(hand.send(first)[0])
+    car = topic.publisher("quiet-car")
+    while True:
+        hand = Hand(car, "brakes")
+        first = hand.seal(1)
+        outcome = hand.send(first)[0]
+        if getattr(outcome, "reason", "") != "epoch-over":  # what others took back here ended an epoch a moment ago
+            break
+    stored(outcome)
     hand.session.author.write(entries.undo_permit(hand.permit.identifier))
     assert reason(hand.send(hand.seal(2))[0]) == "permit-ended"
     stored(hand.send(first)[0])  # whose answer was lost hears that it is stored, or would seal its rows again

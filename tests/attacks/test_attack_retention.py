@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from actors import Hand, Topic, give_up, publish, read_rows, settle, stored, write_as_node
+from actors import Hand, Topic, anchored, give_up, publish, read_rows, settle, stored, write_as_node
 from ledger_world import Bench, World, seed, token
 from stack import Stack, wait_until
 from without import without
@@ -38,6 +38,7 @@ def six(topic: Topic, name: str) -> Topic:
     for number in range(6):
         stored(hand.send(hand.seal(number))[0])
     settle(topic.stack)
+    wait_until(lambda: anchored(found.owner.view, found.token) == 6)
     return found
 
 

@@ -17,6 +17,7 @@ from stack import Stack, wait_until
 from without import without
 
 from tallystick.carriers.storage import Place
+from tallystick.client.fetching import UNANCHORED_S
 from tallystick.client.reader import Finding
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.ledger import entries
@@ -226,6 +227,21 @@ def test_a_subscriber_that_reads_on_learns_of_the_revocation(stack: Stack, looks
             away.enter_context(without("the look at keys while one reads on"))
         assert read_marks(subscriber, 1) == {BEFORE: False}
         revoke(topic, hand.session.identity.principal)
+        store_through_the_node(topic, hand, STOLEN)
+        assert read_marks(subscriber, 2) == {STOLEN: looks}
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_who_reads_on_before_the_anchor_learns_of_it_a_moment_later(stack: Stack, looks: bool) -> None:
+    topic = Topic(stack, f"parasol-{looks}")
+    hand = Hand(topic.publisher("victim"), "brakes")
+    stored(hand.send(hand.seal(BEFORE))[0])
+    with ExitStack() as away, topic.reader.subscriber("brakes", read="stored") as subscriber:
+        if not looks:
+            away.enter_context(without("the look at keys while one reads on"))
+        assert read_marks(subscriber, 1) == {BEFORE: False}
+        revoke(topic, hand.session.identity.principal)
+        stack.clock.pause(UNANCHORED_S)
         store_through_the_node(topic, hand, STOLEN)
         assert read_marks(subscriber, 2) == {STOLEN: looks}
 

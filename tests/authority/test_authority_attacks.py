@@ -13,6 +13,7 @@ from without import without
 from tallystick.authority.answers import Caller, answer_info
 from tallystick.authority.grant import Grant
 from tallystick.authority.master import MasterKey
+from tallystick.authority.mesh_messages import MeshRequest
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Refused, TallystickError
@@ -333,6 +334,10 @@ def test_a_blacklisted_principal_gets_no_permit(world: World, people: tuple[Pers
     with pytest.raises(Refused) as refusal:
         s.client.permit(Operation.ADVERTISE, token)
     assert reason(refusal) == "blacklisted"
+    for request in (MeshRequest(token, int(Operation.ADVERTISE), 1), MeshRequest(lasting=b"\x09" + bytes(31))):
+        with pytest.raises(Refused) as refusal:
+            s.client.mesh(request)
+        assert reason(refusal) == "blacklisted"
 
 
 # --- whoever can write the store but not open it ---

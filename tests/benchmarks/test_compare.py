@@ -68,6 +68,7 @@ def test_rows_of_one_side_are_named_and_the_others_judged() -> None:
     assert compare.in_a_line([], "abc", "def", 3).endswith("of 0 rows none moved")
 
 
+@pytest.mark.long
 def test_the_command_runs_each_side_on_its_own_source(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True, capture_output=True)

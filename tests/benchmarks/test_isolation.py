@@ -17,6 +17,7 @@ from isolation_attacks import ATTACKS
 FEW = ("elsewhere", "polls")  # one that is always refused, and one that is not
 
 
+@pytest.mark.long
 def test_a_short_run_tells_what_honest_and_hostile_did(tmp_path: Path) -> None:
     command = [sys.executable, isolation.__file__, "--quick", "--into", str(tmp_path)]
     ran = subprocess.run([*command, *(f"--only={name}" for name in FEW)], capture_output=True, text=True, check=False)

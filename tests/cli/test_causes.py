@@ -119,6 +119,7 @@ def witnessed(tmp_path: Path) -> Iterator[tuple[Stack, AbsentWitness]]:
         yield stack, witness
 
 
+@pytest.mark.long
 def test_a_witness_that_is_away_is_named_by_all(
     witnessed: tuple[Stack, AbsentWitness], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,6 +35,12 @@ def test_interests_are_exact_and_rows_keep_their_places(fleet: Fleet, topic: str
     assert shown["row"]["seq"] == one["seq"]
 
 
+def test_what_came_in_vain_is_counted(fleet: Fleet, topic: str) -> None:
+    said = done("subscribe", topic, "--interest", "seq > 100000", "--home", fleet.reader)
+    assert said.out == ""
+    assert "came in vain: nothing in them is of interest" in said.err
+
+
 def test_mistakes_in_interests_are_said_with_their_position(fleet: Fleet, topic: str) -> None:
     lines = refused(2, "subscribe", topic, "--interest", "sped > 100", "--home", fleet.reader)
     assert lines[0].startswith('error: interest, position 1: unknown attribute "sped"')

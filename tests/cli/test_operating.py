@@ -9,6 +9,8 @@ import pyrage
 import pytest
 from commands import Fleet, done, refused, tally
 
+from tallystick.client.reader import Finding
+
 ROW = b'{"vin": "V", "seq": 1}\n'
 
 
@@ -68,6 +70,9 @@ def test_inspect_says_what_a_stranger_sees(used: Fleet, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     checkpoint.write_bytes(used.stack.node.ledger.checkpoint())
     assert done("inspect", checkpoint, "--json").json["origin"].startswith("tallystick/")
+    finding = Finding.retired(b"t" * 16, 1, 2, 5).keep(tmp_path)
+    shown = done("inspect", finding, "--json").json
+    assert (shown["kind"], shown["reason"], shown["offset"], shown["end"]) == ("finding", "retired", 2, 5)
     nonsense = tmp_path / "nonsense"
     nonsense.write_bytes(b"nonsense")
     assert refused(3, "inspect", nonsense)[1].startswith("hint: it knows trust file, invitation")

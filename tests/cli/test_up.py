@@ -7,49 +7,24 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import done
+from commands import PATIENCE_S, TALLY, done, running
 from stack import wait_until
 
-TALLY = [sys.executable, "-m", "tallystick.cli"]
 PASSPHRASE = "the passphrase of this test"
-PATIENCE_S = 180  # only what hangs takes so long, however busy the machine
-
-
-@contextmanager
-def running(*arguments: object, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Any]]:
-    """A command that serves: the process, and what it said when it was ready."""
-    process = subprocess.Popen(
-        [*TALLY, *map(str, arguments), "--json"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, process.communicate()[1]
-        yield process, json.loads(line)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE_S)
 
 
 def children(process: subprocess.Popen[str]) -> dict[str, int]:
     """The processes under a supervisor, by what they are."""
     found = {}
     for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        found["node" if b"--node-only" in command else "authority"] = int(pid)
+        with suppress(FileNotFoundError):  # it ended meanwhile
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            found["node" if b"--node-only" in command else "authority"] = int(pid)
     return found
 
 
@@ -185,6 +160,7 @@ def test_a_wrong_passphrase_ends_it_with_one_error(instance: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_with_a_witness_every_checkpoint_is_cosigned(tmp_path: Path) -> None:
     folder, city = tmp_path / "fleet", tmp_path / "city"
     vkey = done("witness", "init", city, "--name", "witness.example").out.strip()

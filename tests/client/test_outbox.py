@@ -33,9 +33,10 @@ from tallystick.client.outbox import (
     Waiter,
 )
 from tallystick.client.settings import PublisherSettings
-from tallystick.errors import Refused, TallystickError, Unavailable
+from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.seal import Gap
+from tallystick.trust.promise import JointPromise
 
 E = TypeVar("E")
 
@@ -241,6 +242,36 @@ def test_a_commit_that_cannot_be_sealed_is_told_to_its_caller_and_not_tried_agai
     assert desk.outbox.is_kept(again)
 
 
+# --- a carrier that anchors nothing ---
+
+
+def sent_for_good(desk: Desk, *numbers: int) -> None:
+    desk.rows(*numbers)
+    desk.seal()
+    desk.sync()
+    effect: SendParcels = desk.next_of(SendParcels)
+    desk.outbox.sent(effect, True, [Stored((), final=True) for _ in effect.parcels], desk.now)
+
+
+def test_what_is_final_is_delivered_and_its_copy_goes() -> None:
+    desk = Desk()
+    sent_for_good(desk, 1, 2)
+    assert desk.reports() == ["lane 0 0", "lane 0 1"]
+    assert desk.outbox.next_send(desk.now) == ForgetCopies(b"lane 0", [0], drop=False)
+    assert desk.outbox.next_send(desk.now) == ForgetCopies(b"lane 0", [1], drop=False)
+    counts = desk.outbox.statistics(0, 0)
+    assert (counts.produced.stored, counts.produced.anchored, counts.unproved) == (2, 0, 0)
+    sent_for_good(desk, 3)
+    assert desk.reports() == ["lane 0 2"]
+
+
+def test_who_waits_for_an_anchor_that_never_comes_is_told_at_once() -> None:
+    desk = Desk(acks="anchored")
+    sent_for_good(desk, 1, 2)
+    assert isinstance(desk.outbox.failure, Misuse)
+    assert desk.outbox.next_send(desk.now) is None
+
+
 # --- refusals ---
 
 
@@ -394,6 +425,38 @@ def test_an_overdue_promise_is_brought_to_the_ledger_until_that_was_done() -> No
     desk.now += 20.0
     desk.check(0)
     assert desk.outbox.next_send(desk.now) is None
+
+
+JOINT = JointPromise(bytes(32), bytes(16), 1, bytes(16), 1, TOKEN, 0, 0, bytes(32), 1, 1, ((1, bytes(64)),))
+
+
+def test_a_joint_promise_without_an_anchor_is_no_ones_fault_and_the_parcel_is_sent_again() -> None:
+    desk = Desk(promise_s=10.0, anchor_check_s=1.0)
+    desk.stored_rows(1, 2)
+    track = desk.outbox.tracks[b"lane 0"]
+    for one in track.parcels.values():
+        one.promises = (JOINT,)
+    desk.now += 20.0
+    assert isinstance(desk.outbox.next_send(desk.now), CheckAnchor | None)
+    assert track.stored == 0
+    assert [one.sequence for one in desk.send().parcels] == [0, 1]
+    assert desk.reports() == ["lane 0 0", "lane 0 1"]  # each is told once
+
+
+def test_a_parcel_whose_place_went_to_another_is_sent_again_after_a_pause_and_its_lane_goes_on() -> None:
+    desk = Desk(acks="anchored", retry_s=5.0)
+    desk.stored_rows(1, 2, 3)
+    desk.check(1, judged=(1, refusal("displaced")))
+    assert desk.outbox.next_send(desk.now) is None or isinstance(desk.outbox.next_send(desk.now), ForgetCopies)
+    desk.now += 6.0
+    assert [one.sequence for one in desk.send().parcels] == [1, 2]
+    desk.rows(4)
+    assert isinstance(desk.seal(), SealRun)
+    desk.now += 6.0
+    desk.sync()
+    desk.send()
+    desk.check(4)
+    assert desk.reports() == [f"lane 0 {number}" for number in range(4)]
 
 
 # --- whatever happens ---

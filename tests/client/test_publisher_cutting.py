@@ -36,4 +36,4 @@ def test_parcels_are_full_where_bytes_do_not_bound_them() -> None:
 def test_a_record_that_fits_no_parcel_is_told_with_its_size() -> None:
     with pytest.raises(Misuse, match="does not fit a parcel of 1000") as error:
         _cut(batch([1, 1, 5_000, 1]), 64, 1_000)
-    assert "publish their hash" in (error.value.hint or "")
+    assert "tally object put" in (error.value.hint or "")

@@ -25,7 +25,9 @@ def topic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topic]:
 
 
 def test_a_publisher_counts_what_waits_and_what_became_of_it(topic: Topic) -> None:
-    publisher = topic.car.publisher(topic.name, background=False, batch_rows_max=10, anchor_check_s=0.0)
+    publisher = topic.car.publisher(
+        topic.name, background=False, batch_rows_max=10, anchor_check_s=0.0, linger_s=3600.0
+    )
     publisher.send(rows(*range(30)))
     publisher.produce(rows(30)[0])
     waiting = publisher.statistics()

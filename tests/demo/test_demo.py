@@ -74,6 +74,7 @@ def test_without_its_defences_the_attacks_succeed_and_the_demo_fails(
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes through /proc")
+@pytest.mark.long
 def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     demo = subprocess.Popen(

@@ -154,6 +154,7 @@ def capmetro(shared_data: Path) -> tuple[Path, RecordingReplay, pd.DataFrame]:
     return archive, replay, pa.Table.from_batches(list(replay.batches())).to_pandas()
 
 
+@pytest.mark.long
 def test_capmetro_agrees_with_pandas(capmetro: tuple[Path, RecordingReplay, pd.DataFrame]) -> None:
     archive, replay, frame = capmetro
     assert (replay.files, replay.empty, replay.duplicates) == (32, 9, 145)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SECONDS = 15
+SECONDS = 10
 TARGETS = sorted(Path(__file__).parent.glob("fuzz_*.py"))
 
 

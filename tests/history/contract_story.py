@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from firmware_world import OTHER_CAMPAIGN, OTHER_IMAGE, SOAK_MS, FirmwareWorld
 from ledger_world import HOME, HOSPITAL, NOW_MS, Actor, World, refusal, request, seed, token
-from overlay_ledger import EDGE, OVERLAY, OverlayWorld, dealt, falsified, ordered, originated
+from overlay_ledger import EDGE, OVERLAY, OverlayWorld, anchored, dealt, falsified, ordered, originated
 
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import groups
@@ -51,6 +52,7 @@ class ContractStory:
         self.grant_attributes()
         self.read_as_a_group()
         self.travel_over_relays()
+        self.update_a_fleet()
         self.change_settings()
         self.ledger.close()
 
@@ -146,7 +148,7 @@ class ContractStory:
         self.write(world.landlord, entries.entrust(AIR, OVERLAY, EDGE, 60_000))
         one, two, three = overlay.edge
         self.write(one, entries.lease(AIR, 0, 1))
-        self.write(one, entries.anchor(AIR, 0, 3, seed("air 3")))
+        self.write(one, anchored(overlay, 3, seed("air 3"), token=AIR, plan=2, before=2))
         for accuser in (two, three):
             self.write(accuser, entries.suspect(OVERLAY, 2, one.id))
         self.write(two, entries.lease(AIR, 0, 2))
@@ -161,6 +163,20 @@ class ContractStory:
         self.write(world.sensor, entries.two_origins(world.monitor.id, world.monitor.key.public.raw, *told))
         placed = [ordered(overlay, parcel, 3, plan=2) for parcel in ("one", "another")]
         self.write(world.sensor, entries.two_orders(three.id, three.key.public.raw, 3, *placed))
+
+    def update_a_fleet(self) -> None:
+        """A campaign that fails, is forgiven and goes on until its image is withdrawn; another that is stopped."""
+        fleet = FirmwareWorld(self.world)
+        for who, written in fleet.founding():
+            self.write(who, *written)
+        self.write(fleet.image, fleet.release(), fleet.release(OTHER_IMAGE))
+        self.write(fleet.owner, fleet.campaign(), fleet.campaign(OTHER_CAMPAIGN, [OTHER_IMAGE]))
+        self.write(fleet.director, fleet.report(1, 0, 3, 2))
+        self.write(fleet.owner, fleet.resume())
+        self.time_ms += SOAK_MS
+        self.write(fleet.director, fleet.report(2, 0, 5, 2))
+        self.write(fleet.image, fleet.withdraw())
+        self.write(fleet.director, fleet.report(3, 1, 6, 2), fleet.stop(OTHER_CAMPAIGN))
 
     def change_settings(self) -> None:
         authority = self.world.authority

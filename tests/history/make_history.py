@@ -25,13 +25,28 @@ from typing import Any
 import pyrage
 from actors import Hand, await_topic, reason, settle, stored, write_as_node
 from attribute_actors import Attributes
+from authority_world import World
 from contract_story import ContractStory
-from past import CONTRACTS, CURRENT, HERE, Found, History, PastClock, live, look, look_at_authority, look_at_ledger
+from past import (
+    CONTRACTS,
+    CURRENT,
+    HERE,
+    MESH,
+    Found,
+    History,
+    PastClock,
+    live,
+    look,
+    look_at_authority,
+    look_at_ledger,
+    look_at_mesh,
+)
 from stack import READ, WRITE, Stack, wait_until
 
 import tallystick.carriers.log.server as log_server
 from tallystick.authority.answers import REMEMBER
 from tallystick.authority.backup import restore
+from tallystick.authority.mesh_messages import MeshRequest
 from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
@@ -39,6 +54,7 @@ from tallystick.client.group import group_id
 from tallystick.client.publish import Publisher
 from tallystick.client.session import Session
 from tallystick.client.writes import Committer, PartWriter, held
+from tallystick.crypto.exchange import ExchangeKey
 from tallystick.demo.forgery import JUNK, exchange
 from tallystick.identity.rekey import rekey
 from tallystick.ledger import entries
@@ -399,6 +415,25 @@ def make_contracts(history: History, folder: Path) -> None:
     write(history, look_at_ledger(history.unpack(folder / "copy")))
 
 
+def make_mesh(history: History, folder: Path) -> None:
+    """An authority with a publisher and two readers on the mesh, of whom one was revoked, and the owner's terms."""
+    world = World(folder)
+    owner = world.tenant()
+    token = world.topic(owner)
+    for number, (name, operation) in enumerate((("car", 2), ("reader", 1), ("clerk", 1)), 1):
+        person = world.member(name)
+        world.grant(owner, token, person, WRITE if operation == 2 else READ)
+        lasting = ExchangeKey(bytes([number]) * 32).public
+        person.client.mesh(MeshRequest(token, operation, 16, lasting))
+    owner.client.mesh(MeshRequest(token, terms=(1, 20)))
+    world.withdraw(owner, token, person, READ)
+    world.authority.close()
+    world.ledger.close()
+    history.folder.mkdir(exist_ok=True)
+    history.pack(folder)
+    write(history, look_at_mesh(history.unpack(folder / "copy")))
+
+
 def write(history: History, facts: Found) -> None:
     text = json.dumps(facts, indent=1, ensure_ascii=False)
     (history.folder / "expected.json").write_text(text + "\n", encoding="utf-8")
@@ -407,13 +442,13 @@ def write(history: History, facts: Found) -> None:
 def main() -> None:
     history = History(sys.argv[1])
     changelog = (HERE.parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
-    if history.version not in (CURRENT, CONTRACTS):
+    if history.version not in (CURRENT, CONTRACTS, MESH):
         sys.exit(f"this is version {CURRENT}: a history is written by its own version")
     if history.folder.exists() and f"## {CURRENT} (unreleased)" not in changelog:
         sys.exit(f"version {CURRENT} is released: its history stays as it is")
     log_server.LogStore = functools.partial(LogStore, limits=LogLimits(segment_bytes_max=SEGMENT_BYTES))  # type: ignore[attr-defined, assignment]
     with TemporaryDirectory() as folder:
-        (make_contracts if history.version == CONTRACTS else make)(history, Path(folder))
+        {CONTRACTS: make_contracts, MESH: make_mesh}.get(history.version, make)(history, Path(folder))
     for path in sorted(history.folder.iterdir()):
         print(f"{path.stat().st_size:>9} {path.name}")
 

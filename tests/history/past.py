@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from authority_world import World
 from stack import Stack, wait_until
 
 from tallystick import wire
@@ -40,13 +41,15 @@ from tallystick.parcel.verify import PermitBook, check_permits, check_signature,
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.sources import SystemClock
 from tallystick.trust.certificate import Certificate
+from tallystick.trust.mesh import mesh_pseudonym
 from tallystick.trust.trustfile import TrustFile
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.parent.name for path in HERE.glob("*/row.proof"))
 CONTRACTS = "contracts-2"  # a ledger alone
+MESH = "mesh-1"  # an authority and its ledger
 CURRENT: str = tomllib.loads((HERE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-PACKED = ["authority", "homes", "node", "root.key", "trust.json"]  # of an instance's folder
+PACKED = ["authority", "homes", "ledger.db", "node", "root.key", "trust.json"]  # of an instance's folder
 Found = dict[str, Any]
 
 
@@ -248,6 +251,27 @@ def look_at_authority(folder: Path) -> Found:
         return {name: store.scalar(f"SELECT count(*) FROM {name}") for name in sorted(TABLES)}
     finally:
         store.close()
+
+
+def look_at_mesh(folder: Path) -> Found:
+    """What an authority knows of members of the mesh, and what it gives them: the pseudonyms of its one topic for some
+    epochs, by which its keys are known."""
+    world = World(folder)
+    try:
+        mesh, store = world.authority.mesh, world.authority.core.store
+        names = sorted(name for name in TABLES if name.startswith("mesh_"))
+        rows = {name: sorted(map(_shown, store.rows(f"SELECT * FROM {name}"))) for name in names}
+        token = store.scalar("SELECT token FROM mesh_holders")
+        epochs = range(mesh.epoch, mesh.epoch + 4)
+        pseudonyms = {str(epoch): mesh_pseudonym(mesh._secret(token, epoch), epoch).hex() for epoch in epochs}
+        return {"rows": rows, "key": mesh.signing.public.raw.hex(), "pseudonyms": pseudonyms}
+    finally:
+        world.authority.close()
+        world.ledger.close()
+
+
+def _shown(row: tuple[Any, ...]) -> list[Any]:
+    return [one.hex() if isinstance(one, bytes) else one for one in row]
 
 
 def look_at_home(home: Path) -> Found:

@@ -18,6 +18,7 @@ from commands import done
 from past import (
     CONTRACTS,
     CURRENT,
+    MESH,
     VERSIONS,
     Found,
     History,
@@ -26,6 +27,7 @@ from past import (
     look_at_home,
     look_at_ledger,
     look_at_log,
+    look_at_mesh,
     replay,
 )
 from policy_world import need_pymcl
@@ -252,10 +254,14 @@ def test_this_version_s_history_has_every_kind_of_parcel_lock_and_codec(current:
 
 def test_this_version_s_authority_has_rows_in_every_table(current: Found) -> None:
     waiting = {"outbox", "sent"}  # for the ledger, for moments
-    rows: dict[str, Any] = current["at_rest"]["authority"]
+    rows: dict[str, Any] = {**current["at_rest"]["authority"], **History(MESH).expected["rows"]}
     assert {name for name in TABLES if not rows.get(name)} == waiting
 
 
+def test_an_authority_finds_the_members_of_its_mesh_and_gives_the_same_keys(tmp_path: Path) -> None:
+    assert look_at_mesh(History(MESH).unpack(tmp_path)) == History(MESH).expected
+
+
 def test_a_history_is_small() -> None:
-    for version in (*VERSIONS, CONTRACTS):
+    for version in (*VERSIONS, CONTRACTS, MESH):
         assert sum(path.stat().st_size for path in History(version).folder.iterdir()) < 1 << 20

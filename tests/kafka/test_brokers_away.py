@@ -40,6 +40,7 @@ def stranger(password: str = "wrong") -> KafkaClient:
     )
 
 
+@pytest.mark.long
 def test_wrong_credentials_are_told_as_such_and_not_as_a_broker_that_is_down() -> None:
     client = stranger()
     place = Place(bytes(16), 0)

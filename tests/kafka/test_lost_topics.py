@@ -82,6 +82,7 @@ def read_on(reader: Session, name: str, count: int) -> tuple[list[int], list[str
         return read_rows(subscriber, count), [one.reason for one in findings]
 
 
+@pytest.mark.long
 def test_a_deleted_topic_is_told_and_the_others_go_on(yard: Yard) -> None:
     lost, kept = yard.topic("lost"), yard.topic("kept")
     yard.delete(lost)

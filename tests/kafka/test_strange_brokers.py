@@ -46,6 +46,7 @@ def test_whoever_hangs_up_is_asked_again_less_and_less_often() -> None:
         assert 2 <= server.conversations <= 15  # the library left to itself asks 15 times a second
 
 
+@pytest.mark.long
 def test_tally_up_waits_for_brokers_that_are_away_and_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import cbor2
 import pytest
 from examples import examples
+from firmware_world import CAMPAIGN, IMAGE, PHASES, FirmwareWorld
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, seed, token
-from overlay_ledger import EDGE, LEASE_MS, OVERLAY, OverlayWorld, dealt, falsified, ordered, originated
+from overlay_ledger import EDGE, LEASE_MS, OVERLAY, OverlayWorld, anchored, dealt, falsified, ordered, originated
 
 from tallystick import wire
 from tallystick.ledger import entries
@@ -28,7 +29,7 @@ BENCH = Bench()
 WORLD = BENCH.world
 RELAYED = OverlayWorld(WORLD)
 RELAY, OTHER = RELAYED.edge[:2]
-AUTHORS: list[Actor] = [WORLD.authority, WORLD.node, WORLD.doctor, WORLD.sensor, RELAY]
+AUTHORS: list[Actor] = [WORLD.authority, WORLD.node, WORLD.doctor, WORLD.monitor, WORLD.sensor, RELAY]
 HEART, AIR = token("heart"), token("air")
 GROUP = seed("group")[:16]
 LATER = Bench(WORLD)  # where the contracts are in their newest versions
@@ -37,12 +38,15 @@ for _bench in (BENCH, LATER):
         _bench.accept(WORLD.doctor.sign(_grant))
 RELAYED.stand(LATER)
 BENCH.accept(WORLD.authority.sign(entries.enrol(RELAY.certificate)))
+UPDATES = FirmwareWorld(WORLD)
+UPDATES.stand(LATER)
 
 # Values that fit somewhere, so that handlers are entered deeply and not only turned back at the first field.
 KNOWN: list[Any] = [
     *(HEART, AIR, GROUP, HOSPITAL, bytes(16), bytes(32), bytes(64), seed("x"), WORLD.doctor.id, WORLD.node.id),
     *(0, 1, 2, 3, 15, 35, 10_000, NOW_MS, -1, 1 << 32, (1 << 63) - 1, (1 << 64) - 1, "", "*", "rise_max", "topics"),
     *(OVERLAY, EDGE, RELAY.id, RELAY.key.public.raw, dealt(RELAY)[0].encode(), RELAYED.plan(2).encode()),
+    *(IMAGE, CAMPAIGN, [[UPDATES.releases, IMAGE]], [[*one] for one in PHASES]),
     *([], [HEART], [WORLD.node.id], [bytes(32)], None, True, b"", [[]], WORLD.doctor.certificate.encode()),
 ]
 fields = st.lists(st.sampled_from(KNOWN) | st.binary(max_size=40) | st.integers(-5, 1 << 63), max_size=14)
@@ -137,9 +141,11 @@ GOOD = [
     RELAYED.signed(RELAYED.plan(2), LATER.height + 100),
     entries.entrust(HEART, OVERLAY, EDGE, LEASE_MS + 1),
     entries.lease(HEART, 0, 1),
+    anchored(RELAYED, 1, seed("root")),
     entries.suspect(OVERLAY, 1, OTHER.id),
     entries.two_sets(OTHER.id, OTHER.key.public.raw, dealt(OTHER)[0], dealt(OTHER, story="another")[0]),
     entries.false_share(OTHER.id, OTHER.key.public.raw, dealt(OTHER)[0], falsified(OTHER, dealt(OTHER)[1][1]), 0),
     entries.two_origins(OTHER.id, OTHER.key.public.raw, originated(OTHER), originated(OTHER, story="another")),
     entries.two_orders(OTHER.id, OTHER.key.public.raw, 2, *(ordered(RELAYED, name, 1, 2) for name in ("one", "two"))),
+    *UPDATES.good(),
 ]

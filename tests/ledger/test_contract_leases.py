@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ledger_world import NOW_MS, Bench, World, seed, token
 from ledger_world import bench as bench
 from ledger_world import world as world
-from overlay_ledger import EDGE, HEART, LEASE_MS, OVERLAY, RIM, OverlayWorld, without_relay
+from overlay_ledger import EDGE, HEART, LEASE_MS, OVERLAY, RIM, OverlayWorld, anchored, without_relay
 from without import without
 
 from tallystick.crypto.merkle import Tree, leaf_hash
@@ -32,8 +34,8 @@ def take(fence: int, partition: int = 0) -> bytes:
     return entries.lease(HEART, partition, fence)
 
 
-def anchor(size: int, story: str = "") -> bytes:
-    return entries.anchor(HEART, 0, size, TREE.root(size) if not story else seed(story))
+def anchor(overlay: OverlayWorld, size: int, story: str = "", fence: int = 1, **change: Any) -> bytes:
+    return anchored(overlay, size, TREE.root(size) if not story else seed(story), fence, **change)
 
 
 def suspect(relay: bytes, version: int = 1) -> bytes:
@@ -82,19 +84,20 @@ def test_only_relays_of_the_virtual_node_at_the_publishers_edge_take_it(bench: B
 def test_only_the_holder_anchors_and_a_stale_one_does_not(bench: Bench, overlay: OverlayWorld) -> None:
     (one, two, _), node = overlay.edge, overlay.world.node
     bench.play(
-        (one, anchor(1), "not-host"),
-        (node, anchor(1), "not-host"),  # whom the topic was taken from
-        (one, [take(1), anchor(2)], None),
-        (two, anchor(3), "not-host"),
-        (one, entries.notarise(HEART, 0, 3, TREE.root(3), before=2), None),
+        (one, anchor(overlay, 1), "not-host"),
+        (node, anchor(overlay, 1), "not-host"),  # whom the topic was taken from
+        (one, [take(1), anchor(overlay, 2)], None),
+        (two, anchor(overlay, 3), "not-host"),
+        (one, entries.notarise(HEART, 0, 3, TREE.root(3), before=2), "not-joint"),
+        (one, entries.anchor(HEART, 0, 3, TREE.root(3)), "not-joint"),
     )
     bench.time_ms += LEASE_MS
     bench.play(
-        (one, anchor(4), "not-host"),  # its time is over, though nobody has taken it
-        (two, [take(2), anchor(5)], None),
-        (one, anchor(6), "not-host"),
+        (one, anchor(overlay, 4), "not-host"),  # its time is over, though nobody has taken it
+        (two, [take(2), anchor(overlay, 5, fence=2, before=2)], None),
+        (one, anchor(overlay, 6), "not-host"),
         (one, entries.retire(HEART, 0, 1, TREE.root(1)), "not-host"),
-        (two, anchor(5, "another"), "anchor-shrinks"),  # the first anchor stands
+        (two, anchor(overlay, 5, "another", 2, before=2), "anchor-moved"),  # the first anchor stands
     )
     found = anchors.find(bench.state, HEART, 0)
     assert found is not None
@@ -105,13 +108,13 @@ def test_what_was_signed_under_an_earlier_fence_comes_too_late(bench: Bench, ove
     """Held back on its way, while another ordered: its author has the lease again, and the numbers tell."""
     one, two, _ = overlay.edge
     bench.play((one, take(1), None))
-    late = one.sign(anchor(7, "what nobody follows any more"))
+    late = one.sign(anchor(overlay, 7, "what nobody follows any more"))
     bench.time_ms += LEASE_MS
-    bench.play((two, [take(2), anchor(5)], None))
+    bench.play((two, [take(2), anchor(overlay, 5, fence=2)], None))
     bench.time_ms += LEASE_MS
     bench.play((one, take(3), None))
     bench.refuse(late, "replayed")
-    bench.play((one, anchor(8), None))
+    bench.play((one, anchor(overlay, 8, fence=3, before=5), None))
 
 
 def test_without_the_holder_s_claim_a_lease_is_anybody_s(bench: Bench, overlay: OverlayWorld) -> None:
@@ -125,7 +128,7 @@ def test_without_its_end_a_silent_holder_orders_for_ever(bench: Bench, overlay: 
     bench.play((one, take(1), None))
     bench.time_ms += 1_000 * LEASE_MS
     with without("the end of a lease"):
-        bench.play((two, take(2), "lease-held"), (one, anchor(1), None))
+        bench.play((two, take(2), "lease-held"), (one, anchor(overlay, 1), None))
 
 
 def test_ordinary_topics_and_nodes_are_as_they_were(bench: Bench, overlay: OverlayWorld) -> None:
@@ -133,11 +136,11 @@ def test_ordinary_topics_and_nodes_are_as_they_were(bench: Bench, overlay: Overl
     bench.play(
         (world.node, entries.anchor(AIR, 0, 1, TREE.root(1)), None),
         (overlay.edge[0], entries.anchor(AIR, 0, 2, TREE.root(2)), "not-host"),
-        (overlay.edge[0], [take(1), anchor(1)], None),
+        (overlay.edge[0], [take(1), anchor(overlay, 1)], None),
         (world.doctor, entries.take_back(HEART), None),
-        (overlay.edge[0], anchor(2), "not-host"),
+        (overlay.edge[0], anchor(overlay, 2), "not-host"),
         (overlay.edge[0], take(1), "not-entrusted"),
-        (world.node, anchor(2), None),
+        (world.node, entries.anchor(HEART, 0, 2, TREE.root(2)), None),
     )
 
 
@@ -163,21 +166,64 @@ def test_a_topic_that_moved_leaves_old_leases_behind(bench: Bench, overlay: Over
     bench.play(
         (old, take(1), None),
         (overlay.world.doctor, entries.entrust(HEART, OVERLAY, RIM, LEASE_MS), None),
-        (old, anchor(1), "not-host"),
+        (old, anchor(overlay, 1), "not-host"),
         (old, take(1), "not-relay"),
-        (new, [take(2), anchor(1)], None),
+        (new, [take(2), anchor(overlay, 1, fence=2, node=RIM)], None),
         (overlay.world.doctor, entries.entrust(HEART, OVERLAY, EDGE, LEASE_MS), None),
-        (new, anchor(2), "not-host"),
-        (old, [take(3), anchor(2)], None),
+        (new, anchor(overlay, 2), "not-host"),
+        (old, [take(3), anchor(overlay, 2, fence=3, before=1)], None),
     )
 
 
-def test_the_holder_writes_the_operations(bench: Bench, overlay: OverlayWorld) -> None:
+def test_an_anchor_counts_by_f_plus_one_signatures_under_the_lease_in_force(
+    bench: Bench, overlay: OverlayWorld
+) -> None:
+    """Its holder alone could anchor what nobody has: nothing would ever be proved in the partition again."""
+    one = overlay.edge[0]
+    bench.play(
+        (one, take(1), None),
+        (one, anchor(overlay, 1, signers=(1,)), "forged"),
+        (one, anchor(overlay, 1, "junk", signers=(1,)), "forged"),
+        (one, anchor(overlay, 1, node=RIM), "forged"),
+        (one, anchor(overlay, 1, fence=2), "fenced"),
+        (one, anchor(overlay, 1, plan=2), "no-plan"),
+        (one, anchor(overlay, 1, signers=(2, 3)), None),
+    )
+
+
+def test_without_the_others_signatures_a_holder_anchors_what_nobody_has(bench: Bench, overlay: OverlayWorld) -> None:
+    one = overlay.edge[0]
+    with without("the signatures of an anchor"):
+        bench.play((one, take(1), None), (one, anchor(overlay, 1, "junk", signers=(1,)), None))
+
+
+def forked(overlay: OverlayWorld) -> tuple[bytes, bytes]:
+    """What the holder got from two honest relays that keep different parcels, since it forked its promises."""
+    return anchor(overlay, 3, signers=(1, 2)), anchor(overlay, 4, "what only the third has", signers=(1, 3))
+
+
+def test_of_two_anchors_that_do_not_continue_each_other_the_second_is_late(bench: Bench, overlay: OverlayWorld) -> None:
+    one, (first, second) = overlay.edge[0], forked(overlay)
+    bench.play((one, take(1), None), (one, first, None), (one, second, "anchor-moved"), (one, first, "anchor-moved"))
+    bench.play((one, anchor(overlay, 3, before=3), "anchor-moved"), (one, anchor(overlay, 4, before=3), None))
+
+
+def test_without_the_size_it_continues_a_liar_anchors_a_tree_that_nobody_can_prove(
+    bench: Bench, overlay: OverlayWorld
+) -> None:
+    one, (first, second) = overlay.edge[0], forked(overlay)
+    with without("the size that an anchor continues"):
+        bench.play((one, take(1), None), (one, first, None), (one, second, None))
+
+
+def test_relays_write_the_operations_and_no_other_node(bench: Bench, overlay: OverlayWorld) -> None:
     one, two, _ = overlay.edge
     act = entries.operation(
         overlay.world.monitor.id, OperatorRole.PUBLISHER, HEART, Right.WRITE, time_ms=NOW_MS, request=seed("request")
     )
-    bench.play((one, take(1), None), (two, act, "not-host"), (one, act, None))
+    bench.play(
+        (one, take(1), None), (two, act, None), (overlay.rim[0], act, None), (overlay.world.node, act, "not-host")
+    )
 
 
 # --- a holder that is silent ---
@@ -193,8 +239,8 @@ def test_f_plus_one_relays_of_its_virtual_node_take_the_lease_from_a_silent_hold
         (two, take(2), "lease-held"),  # one liar is not enough
         (three, suspect(silent.id), None),
         (silent, take(1), "suspected"),
-        (two, [take(2), anchor(1)], None),
-        (silent, anchor(2), "not-host"),
+        (two, [take(2), anchor(overlay, 1, fence=2)], None),
+        (silent, anchor(overlay, 2), "not-host"),
         (silent, take(3), "suspected"),  # it does not take it back
     )
     assert reputation.score(bench.state, silent.id) == 100

@@ -14,7 +14,10 @@ from tallystick.ledger.contracts.execute import CONTRACTS, Result, execute
 from tallystick.ledger.contracts.state import State
 
 FOLDER = Path(__file__).parents[1] / "vectors"
-NAMES = ("entries.json", "entries_2.json", "retention_entries.json", "overlay_entries.json")
+NAMES = (
+    *("entries.json", "entries_2.json", "retention_entries.json", "overlay_entries.json"),
+    "firmware_entries.json",
+)
 FILES = [json.loads((FOLDER / name).read_text(encoding="utf-8")) for name in NAMES]
 STORED = [{bytes.fromhex(key): bytes.fromhex(value) for key, value in file["state"].items()} for file in FILES]
 KINDS = {int(kind) for table in CONTRACTS.values() for kind in table}

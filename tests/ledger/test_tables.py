@@ -27,10 +27,9 @@ def tables() -> dict[str, Table[object]]:
     return found
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in SOURCE.rglob("*.py"):
-        if OWN not in path.parents:
-            yield path, ast.parse(path.read_text())
+@pytest.fixture(scope="module")
+def trees() -> list[tuple[Path, ast.Module]]:
+    return [(path, ast.parse(path.read_text())) for path in SOURCE.rglob("*.py") if OWN not in path.parents]
 
 
 def test_the_parts_of_a_key_are_those_that_it_was_made_of() -> None:
@@ -60,11 +59,11 @@ def test_no_two_tables_share_a_family() -> None:
     assert len(set(prefixes.values())) == len(prefixes)
 
 
-def test_no_prefix_of_the_state_outside_the_contracts() -> None:
+def test_no_prefix_of_the_state_outside_the_contracts(trees: list[tuple[Path, ast.Module]]) -> None:
     families = tuple({table.prefix() for table in tables().values() if table.prefix().endswith(b"/")})
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno} {node.value!r}"
-        for path, tree in trees()
+        for path, tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, bytes) and node.value.startswith(families)
     ]
@@ -101,9 +100,9 @@ def test_a_read_by_position_is_found(text: str, found: int) -> None:
     assert len(list(positional(ast.parse(text)))) == found
 
 
-def test_no_row_is_read_by_position_outside_the_contracts() -> None:
+def test_no_row_is_read_by_position_outside_the_contracts(trees: list[tuple[Path, ast.Module]]) -> None:
     found = []
-    for path, tree in trees():
+    for path, tree in trees:
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef):
                 found += [f"{path.relative_to(SOURCE)}:{node.lineno}" for node in positional(function)]

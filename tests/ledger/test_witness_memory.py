@@ -17,7 +17,7 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.block import read_head, sign_checkpoint
-from tallystick.ledger.proofs import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory, Lagging
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import Witness, encode_request, read_answer
 from tallystick.runtime.disk import RealDisk
@@ -81,13 +81,16 @@ def test_a_ledger_put_back_to_an_older_copy_is_refused(tmp_path: Path, ledger: S
     restored = ledger_at(tmp_path / "yesterday.db")
     forgetful = CheckpointMemory(WORLD.trust, SeededDisk(1))
     forgetful.accept(restored.checkpoint(), restored.consistency)  # the attack works on who remembers nothing
+    with pytest.raises(Lagging):  # of one among several that only lags, nothing is kept
+        memory.accept(restored.checkpoint(), restored.consistency, may_lag=True)
+    assert memory.evidence() == []
     with pytest.raises(Withheld) as refusal:
         memory.accept(restored.checkpoint(), restored.consistency)
     assert refusal.value.reason == "rollback"
     assert [wire.decode(item) for item in memory.evidence()] == [["rollback", newest, restored.checkpoint()]]
     regrown = grow(restored, batch(2), batch(3))
     with pytest.raises(Withheld) as refusal:
-        memory.accept(regrown, restored.consistency)
+        memory.accept(regrown, restored.consistency, may_lag=True)
     assert refusal.value.reason == "split-view", "growing past the remembered size does not help"
     assert memory.head is not None
     assert memory.head.note == newest
@@ -116,6 +119,28 @@ def test_a_fork_shown_to_one_of_two_processes_of_an_identity_is_found(tmp_path: 
     with pytest.raises(Withheld) as refusal:
         two.accept(grow(fork, batch(2)), fork.consistency)
     assert refusal.value.reason == "split-view"
+    ledger.close()
+    fork.close()
+
+
+def test_what_was_asked_for_before_another_thread_moved_the_memory_is_no_rollback(
+    tmp_path: Path, ledger: SqliteLedger
+) -> None:
+    ledger.close()
+    shutil.copy(tmp_path / "ledger.db", tmp_path / "fork.db")
+    ledger, fork = ledger_at(tmp_path / "ledger.db"), ledger_at(tmp_path / "fork.db")
+    memory = CheckpointMemory(WORLD.trust, SeededDisk(1))
+    first, late, newest = [grow(ledger, batch()) for _ in range(3)]
+    asked_at = memory.accept(first, ledger.consistency).height
+    known = memory.accept(newest, ledger.consistency)
+    assert memory.accept(late, ledger.consistency, since=asked_at).note == late
+    assert (memory.head, memory.evidence()) == (known, [])
+    with pytest.raises(Withheld, match="it was at height"):
+        memory.accept(first, ledger.consistency, since=asked_at + 1)
+    forked = grow(fork, batch(2), batch(3))
+    with pytest.raises(Withheld) as refusal:
+        memory.accept(forked, ledger.consistency, since=asked_at)
+    assert refusal.value.reason == "split-view", "a late answer is of our own history all the same"
     ledger.close()
     fork.close()
 

@@ -54,6 +54,8 @@ class MemoryJournal:
 
 
 class MemoryStorage:
+    notes_publishers = True
+
     def __init__(self, disk: Disk) -> None:
         self.disk, self.journal = disk, MemoryJournal()
         self.blobs: dict[bytes, bytes] = {}
@@ -106,6 +108,9 @@ class MemoryStorage:
 
     def underway(self, place: Place, parcel: bytes) -> None:
         """Everything is in a tree at once."""
+
+    def promised(self, place: Place, offset: int) -> None:
+        """By this node alone."""
 
     def tree(self, place: Place) -> MemoryPartition:
         return self._partitions[place]

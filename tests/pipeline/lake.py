@@ -36,6 +36,7 @@ def build(event_log: Path, master: str = "local[2]", more: Mapping[str, str] = {
         "spark.master": master,
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
+        "spark.python.authenticate.socketTimeout": "60s",  # a worker may start slowly beside the rest of a suite
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",

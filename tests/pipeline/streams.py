@@ -8,6 +8,13 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+STUCK_S = 300  # a query over a handful of rows takes seconds, also where others want the cores
+
+
+def ended(query: Any) -> None:
+    """Wait until a query that ends by itself has ended; what ended it too early is raised."""
+    assert query.awaitTermination(STUCK_S), f"a query that should have ended stands still: {query.status}"
+
 
 def into(frame: DataFrame, out: Path, checkpoint: Path, **trigger: Any) -> Any:
     """The writer of such a stream, not yet started."""
@@ -21,7 +28,7 @@ def into(frame: DataFrame, out: Path, checkpoint: Path, **trigger: Any) -> Any:
 
 def run(frame: DataFrame, out: Path, checkpoint: Path) -> None:
     """Everything that is there now, and no more."""
-    into(frame, out, checkpoint, availableNow=True).start().awaitTermination()
+    ended(into(frame, out, checkpoint, availableNow=True).start())
 
 
 def arrived(out: Path) -> list[dict[str, Any]]:

@@ -76,6 +76,7 @@ def test_streams_have_interests_too(labelled: Topic, tmp_path: Path) -> None:
     assert arrived_seqs(tmp_path / "out") == meant()
 
 
+@pytest.mark.long
 def test_writes_of_a_sink_are_labelled_and_read_by_interest(lake: Lake, labelled: Topic) -> None:
     topic = lake.topic("interesting-again")
     lake.owner.authority.labels(topic.token, CODE.encode())

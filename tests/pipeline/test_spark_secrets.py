@@ -19,7 +19,7 @@ from lake import Lake, Topic, fails, first_row, rows, seqs
 from policy_world import need_pymcl
 from pyspark.sql import DataFrame, SparkSession
 from searches import descendants, files_under, found, memory_of, read
-from streams import into
+from streams import ended, into
 from test_spark_sink import delivered, write
 
 from tallystick import wire
@@ -151,7 +151,7 @@ def test_nothing_that_spark_shows_or_writes_holds_what_was_lent_or_is_closed(
     spark.sparkContext.setJobDescription("a shuffle of what is open")
     assert first_row(joined.repartition(2).selectExpr("max(seq)"))[0] == 19
     query = into(topic.stream(keys="driver"), tmp_path / "out", tmp_path / "checkpoint", availableNow=True).start()
-    query.awaitTermination()
+    ended(query)
     progress = repr([one.json for one in query.recentProgress]).encode()
     write(onto, topic.read(keys="driver").select("seq"), keys="driver", lanes=str(tmp_path / "lanes"))
     assert len(delivered(onto)) == 20

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit
 from searches import descendants, files_under, found, read
 from stack import WRITE
-from streams import arrived_seqs
+from streams import arrived_seqs, ended
 from streams import run as run_into_tables
 from test_spark_tampering import flipped, only
 
@@ -44,7 +44,7 @@ def stream(topic: Topic, rows: DataFrame, checkpoint: Path, **options: Any) -> N
     """Everything that is there now, onto the topic."""
     options = {"home": str(topic.lake.car.identity.home), "topic": topic.name, **options}
     writer = rows.writeStream.format("tally").options(**options)
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    ended(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
 
 
 def delivered(topic: Topic) -> list[dict[str, Any]]:
@@ -101,6 +101,7 @@ def test_a_job_that_has_a_name_is_done_once(lake: Lake) -> None:
     assert delivered_seqs(topic) == list(range(12)) == seqs(topic.read())
 
 
+@pytest.mark.long
 def test_a_stream_from_topic_to_topic_is_one_lane_a_task_at_once(lake: Lake, tmp_path: Path) -> None:
     source, topic = lake.topic("from"), lake.topic("onto", partitions=2)
     source.publish_parcels(range(6))
@@ -115,6 +116,7 @@ def test_a_stream_from_topic_to_topic_is_one_lane_a_task_at_once(lake: Lake, tmp
     assert delivered_seqs(topic) == sorted([*range(8), *range(8)])
 
 
+@pytest.mark.long
 def test_writes_come_into_a_table_as_a_stream_with_their_commit(lake: Lake, tmp_path: Path) -> None:
 
     topic, out, checkpoint = lake.topic("through", partitions=2), tmp_path / "out", tmp_path / "checkpoint"

@@ -80,6 +80,7 @@ def test_what_is_lent_opens_nothing_and_lies_on_no_disk(lake: Lake, tmp_path: Pa
     assert found(secrets, disk) == set()
 
 
+@pytest.mark.long
 def test_a_frame_and_a_stream_are_written_with_loans(lake: Lake, tmp_path: Path) -> None:
     source, topic = lake.topic("lent-from"), lake.topic("lent-both", partitions=2)
     given = {"keys": "driver", "lanes": str(tmp_path / "lanes")}

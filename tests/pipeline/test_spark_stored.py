@@ -53,6 +53,7 @@ def test_rows_behind_the_anchor_are_read_on_demand_and_say_so(slow: Lake) -> Non
     assert "3 parcels are stored" in fails(topic.read(read="stored", endingOffsets='{"0": 4}'))
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_behind_the_anchor_and_below_the_next(slow: Lake, tmp_path: Path) -> None:
     topic, out, checkpoint = slow.topic("stream"), tmp_path / "out", tmp_path / "checkpoint"
     hand = Hand(slow.car, "stream")

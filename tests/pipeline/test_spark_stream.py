@@ -10,7 +10,7 @@ import pytest
 from lake import SCHEMA, Lake, rows
 from pyspark.errors import PySparkException
 from stack import wait_until
-from streams import arrived, arrived_seqs, into, run
+from streams import arrived, arrived_seqs, ended, into, run
 
 
 def batches(out: Path) -> int:
@@ -18,6 +18,7 @@ def batches(out: Path) -> int:
     return len(list(out.glob("batch=*")))
 
 
+@pytest.mark.long
 def test_a_running_query_goes_on_across_a_new_column_and_a_restart(lake: Lake, tmp_path: Path) -> None:
     topic, out, checkpoint = lake.topic("live", partitions=2), tmp_path / "out", tmp_path / "checkpoint"
     first = into(topic.stream(provenance="true"), out, checkpoint).start()  # before anything is published
@@ -47,6 +48,7 @@ def test_a_micro_batch_keeps_its_limits(lake: Lake, tmp_path: Path) -> None:
     assert arrived_seqs(tmp_path / "bytes") == [5, 6]
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_topic_or_none_at_all_is_told(lake: Lake, tmp_path: Path) -> None:
     topic, other = lake.topic("checked"), lake.topic("unchecked")
     for one in (topic, other):
@@ -71,6 +73,7 @@ def test_a_checkpoint_of_another_topic_or_none_at_all_is_told(lake: Lake, tmp_pa
             run(topic.stream(), tmp_path / "out", checkpoint)
 
 
+@pytest.mark.long
 def test_a_query_whose_logs_were_lost_does_not_begin_anew(lake: Lake, tmp_path: Path) -> None:
     topic, checkpoint = lake.topic("lost-offsets"), tmp_path / "checkpoint"
     topic.publish(rows(range(3)))
@@ -86,7 +89,6 @@ def test_a_query_whose_logs_were_lost_does_not_begin_anew(lake: Lake, tmp_path: 
 
 
 def test_a_stream_has_no_end(lake: Lake, tmp_path: Path) -> None:
+    writer = lake.topic("endless").stream(endingHeight="4").writeStream
     with pytest.raises(PySparkException, match="a stream has no end"):
-        lake.topic("endless").stream(endingHeight="4").writeStream.format("noop").option(
-            "checkpointLocation", str(tmp_path)
-        ).start().awaitTermination()
+        ended(writer.format("noop").option("checkpointLocation", str(tmp_path)).start())

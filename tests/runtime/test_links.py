@@ -37,6 +37,7 @@ from link_parties import (
 )
 from without import without
 
+from tallystick.carriers.overlay.station import LIMITS as RELAY_LIMITS
 from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.runtime.connections import hello
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Send, StoreEffect, WakeAt, Woken
@@ -761,6 +762,21 @@ def test_a_peer_that_does_not_read_holds_up_nobody_and_little_waits_for_it() -> 
     waiting, dropped = left_by_who_does_not_read()
     assert waiting <= 4
     assert dropped > 0
+
+
+def test_the_longest_frames_of_a_relay_leave_whatever_is_sent_beside_them() -> None:
+    """Two blocks of one parcel, and what is said in the same turn; the queue drops its oldest where it is full."""
+    longest, words = bytes(RELAY_LIMITS.frame_bytes_max), [("a", b"1"), ("a", b"2")]
+
+    async def story() -> None:
+        says = [("a", longest), ("a", longest), *words]
+        b, a = Party("b", Teller(*says), limits=RELAY_LIMITS), Party("a", Teller(), limits=RELAY_LIMITS)
+        async with running(a.knows(b), b.knows(a)):
+            await until(lambda: len(a.delivered) == len(says))
+            assert [len(one) for one in a.heard("b")] == [len(longest), len(longest), 1, 1]
+            assert b.peer("a").dropped == 0
+
+    run(story)
 
 
 def test_without_a_bound_all_of_it_waits() -> None:

@@ -50,6 +50,7 @@ from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.parcel.header import lane_partition
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.http1 import RefusedByPeer
 from tallystick.runtime.sources import SystemClock
 from tallystick.trust.promise import Promise
 
@@ -209,6 +210,28 @@ def test_locks_and_permits_are_held_to_their_names(topic: Topic) -> None:
         liar.permits = lambda _: []  # then each is asked for alone
         subscriber = subscribe_through(topic.reader, liar, "brakes", on_bad="fail")
         assert found_by(subscriber)[1][-1] == expected
+
+
+def no_such_permit(*_: Any) -> Any:
+    raise RefusedByPeer("no such permit", reason="not-found", status=404)
+
+
+def test_that_a_node_does_not_show_a_permit_accuses_no_parcel(topic: Topic) -> None:
+    """The ledger says which permits there are: nobody's parcel is passed over by the word of a node."""
+    liar = Liar(topic.reader.node)
+    liar.permits, liar.permit = lambda _: [], no_such_permit
+    subscriber = subscribe_through(topic.reader, liar, "brakes", on_bad="report")
+    assert found_by(subscriber) == ([], ["missing"])
+    assert not subscriber.findings
+    del liar.permit
+    assert found_by(subscriber) == (list(range(8)), [])
+
+
+def test_a_permit_that_was_never_issued_is_found(topic: Topic) -> None:
+    subscriber = topic.reader.subscriber("brakes")
+    supplier, header = subscriber._fetcher.supplier, Hand(topic.car, "brakes").seal(0).header
+    forged = replace(header, topics=(replace(header.topics[0], permit=b"never was issued"),))
+    assert supplier.learn([forged])[b"never was issued"].reason == "not-found"
 
 
 # --- what the ledger says, and how old it is ---

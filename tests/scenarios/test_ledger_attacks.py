@@ -233,8 +233,11 @@ def test_a_witness_cosigns_one_of_two_histories(stack: Stack, topic: Topic, fork
         return Note.decode(note).add(signatures[0]).encode()
 
     honest = stack.node.ledger.checkpoint()
-    size = read_head(honest, trust).size
+    size, height = read_head(honest, trust).size, read_head(honest, trust).height
     good = cosigned(honest, 0, [])
+    fork.grow(topic.token, 40)
+    while fork.ledger.height <= height:  # else it is older, and refused for that
+        fork.ledger.flush(now_ms(stack))
     forked = fork.ledger.checkpoint()
     with pytest.raises(Refused) as refusal:
         cosigned(forked, size, fork.ledger.consistency(size, read_head(forked, trust).size))

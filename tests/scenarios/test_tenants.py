@@ -23,7 +23,7 @@ from actors import (
 )
 from actors import rows as sample
 from city import TOPICS, City
-from stack import READ, WRITE, Stack, sqlite_ledger, wait_until
+from stack import READ, WRITE, Stack, sqlite_ledger, wait_beyond, wait_until
 
 from tallystick.carriers.carrier import Fetch
 from tallystick.crypto.symmetric import derive
@@ -34,7 +34,7 @@ from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.topics import bound_token
-from tallystick.ledger.proofs import verify_history
+from tallystick.ledger.proofs import StateProof, verify_history
 from tallystick.trust.permit import Operation
 from tallystick.trust.receipt import Receipt
 from tallystick.trust.right import Right
@@ -138,6 +138,27 @@ def test_another_tenant_checks_the_ledger_and_learns_no_name(city: City) -> None
         city.monitor.identity.principal,
         city.doctor.identity.principal,
     }
+
+
+def test_a_ledger_that_goes_on_while_a_history_is_asked_for_did_not_go_back(city: City) -> None:
+    """Another thread of the session hears of the next block before the answer is judged."""
+    token, session = city.tokens["heart-rate"], city.resident
+    honest = session.node.state
+
+    def slow(key: bytes) -> StateProof:
+        proof, before = honest(key), session.view.refresh().height
+        publish(city.monitor, "heart-rate", [71])
+        wait_beyond(lambda: session.view.refresh().height, before)
+        return proof
+
+    session.node.state = slow
+    try:
+        found, head = session.history(token)
+    finally:
+        session.node.state = honest
+    assert found
+    assert head.height < session.view.height
+    assert session.memory.evidence() == []
 
 
 def test_theorem_1_every_attempt_stands_in_the_topics_own_history(stack: Stack, city: City) -> None:

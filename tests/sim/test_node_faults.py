@@ -82,13 +82,11 @@ def test_a_transaction_from_before_the_power_went_is_followed_by_higher_numbers(
 NOTE = ActNote(bytes(16), OperatorRole.PUBLISHER, b"t" * 16, 2, "", "host", 0, 0, 1, 1_000, bytes(32), b"")
 
 
-def scribe_on(disk: SeededDisk) -> tuple[LogStore, Scribe]:
+def scribe_on(disk: SeededDisk, settings: ScribeSettings = ScribeSettings()) -> tuple[LogStore, Scribe]:
     """A scribe that took up what an earlier one left, and the store that it writes to."""
     store = LogStore(disk)
     signer = RequestSigner(b"n" * 16, SigningKey.from_seed(bytes(32)))
-    scribe = Scribe(
-        bytes(32), signer, store.journal, lambda _: Submitted(bytes(32), 0, 1, 0), Numbers(0), ScribeSettings()
-    )
+    scribe = Scribe(bytes(32), signer, store.journal, lambda _: Submitted(bytes(32), 0, 1, 0), Numbers(0), settings)
     scribe.recover()
     return store, scribe
 
@@ -102,6 +100,21 @@ def told(transaction: bytes | None) -> list[bytes]:
     """Whose acts a transaction tells of."""
     assert transaction is not None
     return [wire.decode(entry, "entry")[1] for entry in parse(transaction).entries]
+
+
+def test_a_quiet_scribe_remembers_acts_for_a_while_and_tells_nobody() -> None:
+    disk, quiet = SeededDisk(1), ScribeSettings(quiet=True, keep_s=70.0)
+    store, scribe = scribe_on(disk, quiet)
+    for note in notes(3):
+        scribe.note(note)
+    scribe.count_junk("malformed", 2)
+    store.sync()
+    assert scribe.prepare([Anchor(b"t" * 16, 0, 1, bytes(32))], 2_000) is None
+    assert scribe.waiting == 0
+    store, scribe = scribe_on(disk, quiet)
+    assert len(store.journal.replay()) == 3  # so that a request counts once, also after a restart
+    assert scribe.prepare([], 100_000) is None
+    assert store.journal.replay() == []
 
 
 @pytest.mark.parametrize("isolating", [False, True])

@@ -1,8 +1,9 @@
 """Writes a file beside itself: `PYTHONPATH=tests:tests/ledger python tests/vectors/make_entries.py entries.json`.
 
 entries_2.json has those whose contract has a newer version, on the same state with this release's contracts in force;
-retention_entries.json what came with retention, on a state of its own (`retention_entry_cases.py`), and
-overlay_entries.json what came with overlays (`overlay_entry_cases.py`).
+retention_entries.json what came with retention, on a state of its own (`retention_entry_cases.py`),
+overlay_entries.json what came with overlays (`overlay_entry_cases.py`), and firmware_entries.json what came with
+updates (`firmware_entry_cases.py`).
 
 Entries of every kind of docs/formats/ledger.md (`entry_cases.py`), each in a transaction on one given state: good ones
 with the keys they write and their result, bad ones with the reason they must be refused for. The files were made once
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from entry_cases import HASH, LATER, NAME, NOTES, Case, Cases, standing
+from firmware_entry_cases import FirmwareCases, standing_fleet
 from ledger_world import NOW_MS, Bench, World
 from overlay_entry_cases import OverlayCases, standing_overlay
 from retention_entry_cases import RetentionCases, standing_retained
@@ -52,12 +54,17 @@ def retained(world: World, _height: int) -> tuple[list[Case], list[Case]]:
     return RetentionCases(world).good(), RetentionCases(world).bad()
 
 
+def updated(world: World, _height: int) -> tuple[list[Case], list[Case]]:
+    return FirmwareCases(world).good(), FirmwareCases(world).bad()
+
+
 # What there is before, and the good and the bad cases.
 FILES = {
     "entries.json": (standing, first),
     "entries_2.json": (stand_in_force, newer),
     "retention_entries.json": (standing_retained, retained),
     "overlay_entries.json": (standing_overlay, relayed),
+    "firmware_entries.json": (standing_fleet, updated),
 }
 
 

@@ -16,6 +16,7 @@ from tallystick import wire
 from tallystick.authority import codec
 from tallystick.authority.answers import BoundDraft, Caller, Draft, Enrolled, Erased, Resolved, Rotation, RulesInForce
 from tallystick.authority.codec import Identifier, Number, answered, items, number, octets, sealed, text
+from tallystick.authority.mesh_messages import SEALED_REQUEST_BYTES, SEALED_UPDATES_BYTES
 from tallystick.authority.settings import AuthorityLimits
 from tallystick.errors import Malformed, Refused, Unavailable
 from tallystick.policy.parse import TEXT_MAX
@@ -292,6 +293,26 @@ class AskKeys(Ask[bytes | None], path="/v1/keys"):
 
     def serve(self, authority: Authority, caller: Caller) -> bytes | None:
         return authority.permits.update(caller, self.permit, self.version)
+
+
+class AskMesh(Ask[bytes], path="/v1/mesh"):
+    """What a member of the mesh needs: a topic's mesh keys, certificates of its publisher's keys and of its node."""
+
+    answers = answered(answer=sealed("of one size, as mesh.md has it; {}"))
+    request: Annotated[bytes, octets(SEALED_REQUEST_BYTES, "as mesh.md has it; sealed to the authority, of one size")]
+
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return authority.mesh.answer(caller, self.request, authority.work)
+
+
+class AskMeshUpdates(Ask[bytes], path="/v1/mesh/updates"):
+    """Mesh keys of coming epochs for all members of a topic, each sealed to one of them, for the owner to publish."""
+
+    answers = answered(page=sealed("of one size, as mesh.md has it; {}"))
+    request: Annotated[bytes, octets(SEALED_UPDATES_BYTES, "as mesh.md has it; sealed to the authority, of one size")]
+
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return authority.mesh.updates(caller, self.request)
 
 
 class Undo(Ask[bytes], path="/v1/undo"):

@@ -31,6 +31,7 @@ from tallystick.authority.labels import Labels
 from tallystick.authority.ledger_view import Found, LedgerClient, LedgerView, Position
 from tallystick.authority.master import MASTER_FILE as MASTER_FILE
 from tallystick.authority.master import create_master, open_master, operator_id, write_private
+from tallystick.authority.mesh import Mesh
 from tallystick.authority.permits import Permits
 from tallystick.authority.policies import Policies
 from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
@@ -101,6 +102,7 @@ class Authority:
         self.attributes = Attributes(core, self.subjects, self.spaces, self.attribute_epochs)
         self.policies = Policies(core, self.topics, self.spaces, self.attribute_epochs)
         self.permits = Permits(core, self.subjects, self.topics, self.epochs, self.erasure, self.labels, self.policies)
+        self.mesh = Mesh(core, self.subjects, self.topics)
 
     @property
     def certificate(self) -> Certificate:
@@ -152,6 +154,7 @@ class Authority:
         self.attributes.tick()
         self.attribute_epochs.tick()
         self.policies.tick()
+        self.mesh.tick()
 
     def _announce_keys(self) -> None:
         """Once the ledger takes hashes of erasure periods' and policies' keys, announce those from before."""
@@ -191,6 +194,7 @@ class Authority:
             core.store.write("UPDATE topics SET due_ms = 0")
             self.erasure.skip_after_restore()
             self.attribute_epochs.rotate()  # what was withdrawn since the backup may have been granted since
+            self.mesh.renew_after_restore()
             core.store.set_meta("restored", None)
         self._is_restored = False
 
@@ -290,8 +294,10 @@ class Authority:
         for subject in shaken:
             self.attributes.recheck(subject)
             self.permits.recheck(subject, all_of_them=True)
+            self.mesh.recheck(subject, all_of_them=True)
         for token, principal in places["rights"]:
             self.permits.recheck(principal, token)
+            self.mesh.recheck(principal, token)
 
     def _apply_trust(self, text: str) -> None:
         """A newer trust file counts if the one before it agrees; the contracts asked the same."""

@@ -35,6 +35,7 @@ from tallystick.authority.answers import (
 from tallystick.authority.asks import Ask
 from tallystick.authority.codec import items, number, octets, read_opened, record, row
 from tallystick.authority.grant import Grant
+from tallystick.authority.mesh_messages import MeshAnswer, MeshRequest, MeshUpdatesPage, MeshUpdatesRequest, read_answer
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Misuse
@@ -47,6 +48,7 @@ from tallystick.record.schema import schema_hash
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, subject_id
+from tallystick.trust.mesh import MeshAuthority
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.wire import Fields, check_no_identifier
 
@@ -197,6 +199,30 @@ class AuthorityClient:
         caller = self._caller()
         sealed = self._transport.answer(asks.AskKeys(permit, seen, wait_ms), caller)
         return Grant.decode(self._open(caller, sealed)) if sealed else None
+
+    def mesh(self, request: MeshRequest) -> tuple[MeshAnswer, MeshAuthority]:
+        """What a member of the mesh asks for, every certificate checked, and the key under which they hold."""
+        sealed = request.seal(self._certificate, self._holder.principal)
+        answer = read_answer(self._ask_sealed(asks.AskMesh(sealed)))
+        authority = answer.check(self._certificate)
+        leaves = request.epochs if request.operation == Operation.ADVERTISE else 0
+        if (len(answer.secrets), len(answer.leaves)) != (request.epochs, leaves):
+            raise Forged("mesh: the authority answered something else than was asked for", reason="wrong-answer")
+        if request.lasting and not answer.is_place_of(request.lasting, authority.verify_key):
+            raise Forged("mesh: the certificate is of another node", reason="wrong-answer")
+        return answer, authority
+
+    def mesh_updates(self, token: bytes) -> list[bytes]:
+        """Updates for all members of a topic of one's own, and some for nobody, in no order."""
+        found: list[bytes] = []
+        end = bytes(16)
+        while True:
+            request = MeshUpdatesRequest(token, end).seal(self._certificate, self._holder.principal)
+            page = MeshUpdatesPage.decode(self._ask_sealed(asks.AskMeshUpdates(request)))
+            found += page.updates
+            if page.end <= end:
+                return sorted(found)
+            end = page.end
 
     def undo(self, permit: bytes, undo_token: bytes) -> UndoOrder:
         order = UndoOrder.decode(self._ask(asks.Undo(permit, undo_token)))

@@ -8,6 +8,7 @@ token. Ours come from keys of their own under labels of their own.
 
 Topic and erasure keys are not derived from the master key but drawn, so that they can be destroyed. Those of attributes
 and topic policies are derived: a restored authority makes them again, and what they lock stands under a topic key too.
+So are those of the mesh, which open no bodies.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.crypto.symmetric import derive, named_hash, unwrap, wrap
 from tallystick.errors import CannotOpen, Misuse
 from tallystick.runtime.sources import Entropy
+from tallystick.trust.mesh import mesh_secret
 from tallystick.trust.permit import Operation
 from tallystick.wire import Fields
 
@@ -34,7 +36,7 @@ _UNDO_LABELS = {Operation.SUBSCRIBE: "tallystick undo subscribe 1", Operation.AD
 class MasterKey:
     """Derivations and wrapping; shows nothing of itself."""
 
-    __slots__ = ("_attribute_key", "_label_key", "_token_key", "_undo_key", "_wrap_key", "operator_key")
+    __slots__ = ("_attribute_key", "_label_key", "_mesh_key", "_token_key", "_undo_key", "_wrap_key", "operator_key")
 
     def __init__(self, secret: bytes) -> None:
         self._token_key = derive(secret, "tallystick master token 1")
@@ -42,6 +44,7 @@ class MasterKey:
         self._wrap_key = derive(secret, "tallystick master wrap 1")
         self._attribute_key = derive(secret, "tallystick master attribute 1")
         self._label_key = derive(secret, "tallystick master label 1")
+        self._mesh_key = derive(secret, "tallystick master mesh 1")
         # Whoever holds the file and the passphrase is the operator, also beside the running process.
         self.operator_key = SigningKey.from_seed(derive(secret, "tallystick master operator 1"))
 
@@ -60,6 +63,19 @@ class MasterKey:
     def label_key(self, token: bytes, epoch: int) -> bytes:
         """The key of a topic's labels in one epoch, announced or not: publishers may be told of coming ones."""
         return derive(self._label_key, "tallystick label key 1", token, epoch)
+
+    def mesh_secret(self, token: bytes, epoch: int, renewal: int) -> bytes:
+        """A topic's mesh key of one epoch."""
+        return mesh_secret(derive(self._mesh_key, "tallystick mesh root 1"), token, epoch, renewal)
+
+    def mesh_publisher(self, principal: bytes, pseudonym: bytes, epoch: int) -> bytes:
+        """The seed of a publisher's key under a topic's pseudonym: always the same one."""
+        return derive(self._mesh_key, "tallystick mesh publisher 1", principal, pseudonym, epoch)
+
+    @property
+    def mesh_signing(self) -> SigningKey:
+        """The key that signs certificates of the mesh, and nothing else."""
+        return SigningKey.from_seed(derive(self._mesh_key, "tallystick mesh authority 1"))
 
     @property
     def abe_seed(self) -> bytes:

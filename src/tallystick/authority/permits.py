@@ -24,7 +24,7 @@ from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, Grant
 from tallystick.authority.labels import Labels
 from tallystick.authority.policies import Policies
 from tallystick.authority.subjects import Subjects
-from tallystick.authority.topics import TopicRecord, Topics, unknown
+from tallystick.authority.topics import NEEDED, TopicRecord, Topics, unknown
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import reputation
@@ -33,15 +33,12 @@ from tallystick.ledger.contracts.permits import PERMITS, PermitRow, Status
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import LAST_EPOCH, Operation, Permit, UndoOrder, undo_hash
-from tallystick.trust.right import Right
 
 DRAWN = 0  # the status of a permit whose identifier is not on the ledger yet
 _DRAWS_MAX = 1_000  # as many as were issued since the snapshot whose random state comes back
 
 # identifier, operation, token, principal, signing key, first epoch, not after, status; none handed yet; the permit
 _KEEP = "INSERT INTO permits VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)"
-
-NEEDED = {Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE, Operation.ADVERTISE: Right.WRITE | Right.DESCRIBE}
 
 
 class Permits:
@@ -82,7 +79,7 @@ class Permits:
                 if core.store.row("SELECT 1 FROM outbox"):
                     raise Unavailable("the ledger has not taken the permit yet", retry_after_s=1.0)
                 self.abandon(caller, known)  # it was refused after a crash, when nobody waited any more
-            found = self._require_right(granted, operation, token, topic)
+            found = self._topics.require_right(granted, operation, token, topic)
             current = self._require_open(found, operation)
             if is_blacklisted:
                 raise Refused(f"principal {certificate.subject.hex()} is blacklisted", reason="blacklisted")
@@ -106,19 +103,6 @@ class Permits:
             self._store.write("DELETE FROM permits WHERE id = ? AND status = ?", (identifier, DRAWN))
             answers = "DELETE FROM answers WHERE principal = ? AND answer = ?"
             self._store.write(answers, (caller.principal, identifier))
-
-    def _require_right(self, granted: int, operation: Operation, token: bytes, asked: str | bytes) -> TopicRecord:
-        found = self._topics.find(token)
-        if found is None or not granted & Right.DESCRIBE:
-            raise unknown(asked)
-        if granted & NEEDED[operation] != NEEDED[operation]:
-            verb, right = ("publish", "write") if operation is Operation.ADVERTISE else ("subscribe", "read")
-            raise Refused(
-                f"no right to {verb} on topic {token.hex()}",
-                reason="no-right",
-                hint=f"the topic's owner grants it: tally right grant TOPIC PRINCIPAL {right}",
-            )
-        return found
 
     def _require_open(self, topic: TopicRecord, operation: Operation) -> Epoch:
         """The current epoch of a topic on which the operation makes sense."""

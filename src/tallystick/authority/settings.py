@@ -26,6 +26,8 @@ class AuthoritySettings:
     label_epochs_back: int = 1  # whose labels a permit has: the newest of what lies in the log,
     label_epochs_ahead: int = 6  # and a week of daily epochs; 256 labels hold 32 in each
     label_false_positives_max: float = 0.1  # share of what an interest's labels cover that it does not mean
+    mesh_epoch_s: int = _DAY_S  # the same at all nodes of the mesh; a revoked publisher is heard for at most this long
+    mesh_notice_s: int = 3_600  # before the next epoch begins its mesh keys stay: all members look within this time
     head_age_max_s: int = 300  # how old the newest checkpoint may be before the authority stops serving
     connections_max: int = 1_024
     address_connections_max: int = 256  # of these; clients behind one proxy or NAT share them

@@ -66,6 +66,13 @@ TABLES = {
     "policy_keys": "token BLOB NOT NULL, column_group INTEGER NOT NULL, version INTEGER NOT NULL,"
     " epoch INTEGER NOT NULL, record BLOB NOT NULL, changed INTEGER NOT NULL,"
     " PRIMARY KEY (token, column_group, version, epoch)",
+    "mesh_holders": "token BLOB NOT NULL, principal BLOB NOT NULL, operations INTEGER NOT NULL,"
+    " last_epoch INTEGER NOT NULL, renewal INTEGER NOT NULL, PRIMARY KEY (token, principal)",
+    "mesh_renewals": "token BLOB NOT NULL, epoch INTEGER NOT NULL, renewal INTEGER NOT NULL,"
+    " PRIMARY KEY (token, epoch)",
+    "mesh_guises": "token BLOB NOT NULL, epoch INTEGER NOT NULL, guise INTEGER NOT NULL, PRIMARY KEY (token, epoch)",
+    "mesh_floors": "token BLOB PRIMARY KEY, k_min INTEGER NOT NULL",
+    "mesh_nodes": "principal BLOB PRIMARY KEY, key BLOB NOT NULL, until_ms INTEGER NOT NULL",
     "answers": "principal BLOB NOT NULL, nonce BLOB NOT NULL, answer BLOB NOT NULL, time_ms INTEGER NOT NULL,"
     " PRIMARY KEY (principal, nonce)",
     "patterns": "tenant BLOB NOT NULL, author BLOB NOT NULL, pattern TEXT NOT NULL, principal BLOB NOT NULL,"
@@ -83,6 +90,7 @@ INDICES = (
     "CREATE INDEX IF NOT EXISTS attributes_by_principal ON attributes (principal, state)",
     "CREATE INDEX IF NOT EXISTS attributes_by_end ON attributes (state, not_after_ms)",
     "CREATE INDEX IF NOT EXISTS policy_keys_by_change ON policy_keys (token, changed)",
+    "CREATE INDEX IF NOT EXISTS mesh_holders_by_principal ON mesh_holders (principal)",
     "CREATE INDEX IF NOT EXISTS topics_by_tenant ON topics (tenant, name)",
     "CREATE INDEX IF NOT EXISTS topics_by_time ON topics (due_ms)",
 )

@@ -25,12 +25,15 @@ from tallystick.ledger.contracts.state import State
 from tallystick.ledger.contracts.topics import CLEAR, ERASABLE, PADDED, SCHEMAS, TOPICS, TopicRow, bound_token
 from tallystick.record.schema import Schema, check_successor
 from tallystick.trust.certificate import ALL_TENANTS, Certificate
+from tallystick.trust.permit import Operation
 from tallystick.trust.promise import PARTITIONS_MAX
 from tallystick.trust.right import Right
 from tallystick.wire import check_no_identifier
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _PATTERN = re.compile(r"[A-Za-z0-9._/-]*\*?")
+
+NEEDED = {Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE, Operation.ADVERTISE: Right.WRITE | Right.DESCRIBE}
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,20 @@ class Topics:
         if topic is not None and self.granted(certificate.subject, token) & Right.DESCRIBE:
             return topic
         return self.require_owned(caller, token)
+
+    def require_right(self, granted: int, operation: Operation, token: bytes, asked: str | bytes) -> TopicRecord:
+        """The topic, if what the ledger granted is enough; `asked` is how the caller named it."""
+        found = self.find(token)
+        if found is None or not granted & Right.DESCRIBE:
+            raise unknown(asked)
+        if granted & NEEDED[operation] != NEEDED[operation]:
+            verb, right = ("publish", "write") if operation is Operation.ADVERTISE else ("subscribe", "read")
+            raise Refused(
+                f"no right to {verb} on topic {token.hex()}",
+                reason="no-right",
+                hint=f"the topic's owner grants it: tally right grant TOPIC PRINCIPAL {right}",
+            )
+        return found
 
     # --- requests ---
 

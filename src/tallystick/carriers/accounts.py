@@ -185,6 +185,7 @@ class Acts:
         self._rules, self._scribe, self._time_ms = rules, scribe, time_ms
         self._window = Window(limits.delay_max_s, limits.skew_max_s, limits.window_share_max)
         self._window.restore(window_entries(scribe.recover()))
+        self._served: bytes | None = None
         self._blamed: dict[tuple[bytes, bytes], int] = {}  # when evidence was last kept, by principal and token
 
     def __len__(self) -> int:
@@ -195,9 +196,18 @@ class Acts:
         """The routing guard's word: `Refused` if the request was seen before, or cannot be known not to have been."""
         self._window.check(asked.envelope.principal, asked.envelope.nonce, asked.now)
 
+    def serve_only(self, principal: bytes) -> None:
+        """The node is this principal's own: from what it has of a topic others could tell that its owner is there."""
+        self._served = principal
+
     def of(self, asked: Asked) -> Act:
-        """The request as the guards see it."""
+        """The request as the guards see it. Raises `Refused` where the node is another's own."""
+        self._check_served(asked)
         return Act(asked.envelope.principal, asked.host, asked.envelope.base_hash, self._time_ms())
+
+    def _check_served(self, asked: Asked) -> None:
+        if self._served not in (None, asked.envelope.principal):
+            raise Refused("this node serves another principal alone", reason="not-served")
 
     def note(
         self,

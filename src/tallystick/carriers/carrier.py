@@ -13,16 +13,16 @@ that is falsely called repeated is missed by whoever reads its lane.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tallystick import wire
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Malformed
-from tallystick.trust.promise import REASON_CHARACTERS_MAX, Promise
+from tallystick.trust.promise import REASON_CHARACTERS_MAX, JointPromise, Promise
 from tallystick.wire import Fields
 
 _LENGTH = struct.Struct("<I")
@@ -99,17 +99,29 @@ def is_void(data: bytes | memoryview) -> bool:
 
 BUNDLE_PATH = "/v1/bundle"
 CONTRACTS_PATH = "/v1/ledger/contracts"
+FRAMES_PATH = "/v1/overlay/frames"  # a client's frames to a relay, and the relay's to it
+KIT_PATH = "/v1/mesh/kit"  # what a mesh node needs, from the principal that it serves
+MESH_STATUS_PATH = "/v1/mesh/status"  # and what it tells it of itself
+GROUPS_PATH = "/v1/mesh/groups"  # the groups of its processes, which are kept there; at a host of the fabric as well
+FABRIC_KIT_PATH = "/v1/fabric/kit"  # what a host of the fabric needs, from the principal that it serves
+FABRIC_ASK_PATH = "/v1/fabric/ask"  # have a request carried to the dispatcher
+FABRIC_STATUS_PATH = "/v1/fabric/status"
+FABRIC_CARD_PATH = "/v1/fabric/card"  # a dispatcher's key
+FABRIC_FRAMES_PATH = "/v1/fabric/frames"  # the configurator's frames to a dispatcher, and the dispatcher's to it
+FABRIC_DIRECTORY_PATH = "/v1/fabric/directory"  # who holds which attributes, for a dispatcher
 QUESTIONS_MAX = 256  # a proof of the state has about a kilobyte: a quarter of a megabyte, and of a tenth of a second
 
 
 @dataclass(frozen=True)
 class Stored:
     """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics. Where no guard
-    stands in front of the carrier, there are `offsets` (token, partition, offset) without a promise."""
+    stands in front of the carrier, there are `offsets` (token, partition, offset) without a promise. Where nothing will
+    be anchored, it is `final`: there is nothing more to wait for."""
 
-    promises: tuple[Promise, ...]
+    promises: tuple[Promise | JointPromise, ...]
     again: bool = False
     offsets: tuple[tuple[bytes, int, int], ...] = ()
+    final: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,6 +194,7 @@ class LaneFront:
 class Can(Flag):
     """What a carrier can do beyond what all of them do; each says so as `CAN`, and the contract suite asks for it."""
 
+    ANCHOR = auto()  # what it takes is anchored on the ledger; else it stores nothing, and readers' nodes do
     GUARD = auto()  # refuses at once what the rules refuse; without it a notary judges behind
     PROMISE = auto()  # answers with a signed promise, and anchors what it promised
     KNOW = auto()  # knows a parcel that it has, and where; without it the parcel lies there twice
@@ -189,7 +202,7 @@ class Can(Flag):
     RETIRE = auto()  # gives up old bodies under a mark on the ledger
     LOCKS = auto()  # keeps locks to be fetched; else they are pushed
 
-    SENDING = GUARD | PROMISE | KNOW  # what stands between a publisher and the storage
+    SENDING = ANCHOR | GUARD | PROMISE | KNOW  # what stands between a publisher and the storage
     READING = SELECT | RETIRE | LOCKS
 
 
@@ -226,6 +239,12 @@ class Reading(Protocol):
     def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
         """The path of each offset in the tree of `size` parcels."""
 
+    def ask_another(self) -> int:
+        """Ask another node from now on, since what came was wrong. Returns how many there are to ask."""
+
+
+PUSHED_PARCEL_BYTES = 160 * 1024  # of a parcel that is pushed: with locks and padding it fits an envelope of the mesh
+
 
 class Pushed(NamedTuple):
     """A parcel as it was pushed, and the permits and locks that came with it."""
@@ -233,6 +252,26 @@ class Pushed(NamedTuple):
     parcel: bytes
     permits: tuple[bytes, ...] = ()
     locks: tuple[bytes, ...] = ()
+
+
+class Offer(NamedTuple):
+    """What a publisher says of an advertisement beyond its permit; what it does not say is empty."""
+
+    code: bytes = b""  # of the topic's labels
+    label_keys: tuple[tuple[int, bytes], ...] = ()  # by epoch; empty ones where labels are clear
+    content: bytes = b""  # what will be published: a formula over the topic's columns, or a set of their values
+    policy: bytes = b""  # who may get it: a formula over attributes
+
+
+@runtime_checkable
+class Matched(Protocol):
+    """A carrier that matches what is published with what is wanted: it is told more than a permit says, before the
+    permit is shown to it. What nobody asked for does not come, not even its header."""
+
+    def describe_offer(self, permit: bytes, offer: Offer) -> None: ...
+
+    def describe_interest(self, permit: bytes, interest: bytes) -> None:
+        """What a subscriber wants: a formula, encoded."""
 
 
 class Receiving(Protocol):
@@ -243,6 +282,48 @@ class Receiving(Protocol):
         """What came since the last call, from anybody; does not wait."""
 
     def close(self) -> None: ...
+
+
+OpenedSecrets = Mapping[tuple[bytes, bytes], bytes]  # of share locks, by publisher and lock
+
+
+class DrawnShare(NamedTuple):
+    """A new share lock and its secret."""
+
+    lock: bytes
+    secret: bytes
+    plan: int  # version of the plan under which it is split
+    created_ms: int
+    given: bool  # whether relays have its shares: else what is sealed under it must not be sent
+
+
+class Sharing(Protocol):
+    """A carrier that brings one secret of a lane key to those who may read, split among its relays (share locks)."""
+
+    def draw(self, instance: bytes, lane: bytes, tokens: Sequence[bytes], now_ms: int) -> DrawnShare | None:
+        """A new lock for a lane of these topics, or None where they are not carried so."""
+
+    def version_for(self, tokens: Sequence[bytes]) -> int | None:
+        """The version of the plan under which a lock would be drawn now, or None where none would."""
+
+    def parts(self, body_bytes: int) -> tuple[int, int] | None:
+        """Into how many blocks a body is coded, and how many of them are needed: (needed, total)."""
+
+    def check(self) -> None:
+        """Raise `Unavailable` unless shares could be given now."""
+
+    def collect(self) -> None:
+        """Take what came; waits for nobody."""
+
+    def want(self, publisher: bytes, lock: bytes, permit: bytes) -> bytes | None:
+        """The secret of a publisher's lock, if its shares came; if not, they are asked for under this permit."""
+
+    @property
+    def opened(self) -> OpenedSecrets:
+        """The secrets at hand, by publisher and lock."""
+
+    def keep(self, known: OpenedSecrets, save: Callable[[OpenedSecrets], object]) -> None:
+        """Begin with these secrets, and have all saved whenever there is another."""
 
 
 class Carrier(Sending, Reading, Protocol):

@@ -41,6 +41,7 @@ from tallystick.carriers.storage import Damaged, Place
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.block import Block
 from tallystick.ledger.contracts.execute import released
+from tallystick.ledger.contracts.permits import PERMITS
 from tallystick.ledger.engine import Engine, Query, Submitted, find_before_revocation
 from tallystick.runtime.http1 import PARCELS, Answer, Words, answer_error, answer_value, octets
 from tallystick.runtime.router import Fairness, Gate, Pool, PoolLimits, Rates, Request, Router, Routes, Shares
@@ -168,7 +169,7 @@ class Desk:
             Route("GET", "/v1/topics/{token}/anchored-before", self._anchored_before, work=WorkKind.SEARCH),
             Route("POST", "/v1/undo", self._undo, work=waits),
             Route("GET", "/v1/locks/{name}", self._lock, work=quick),
-            Route("GET", "/v1/permits/{identifier}", self._permit, bundled=True, work=quick),
+            Route("GET", "/v1/permits/{identifier}", self._permit, bundled=True),
             Route("POST", "/v1/transactions", self._submit, work=WorkKind.SUBMIT),
             Route("GET", "/v1/ledger/state", self._state, bundled=True),
             Route("GET", "/v1/ledger/blocks", self._blocks),
@@ -273,7 +274,14 @@ class Desk:
         return Answer(body=self._front.deposits.lock(question.part("name", 32)))
 
     def _permit(self, question: Question) -> Answer:
-        return Answer(body=self._front.deposits.permit(question.part("identifier", 16)))
+        """One that the ledger knows may be on its way here: only who lacks nothing could say that there is none."""
+        identifier = question.part("identifier", 16)
+        try:
+            return Answer(body=self._front.deposits.permit(identifier))
+        except Refused as refusal:
+            if self._ledger.query(lambda state: state.row(PERMITS(identifier))) is None:
+                raise
+            raise Unavailable("the permit was issued, and is not here yet") from refusal
 
     # Ledger.
 

@@ -111,7 +111,7 @@ class Front:
         self.storage, self.anchored, self.rules, self.scribe = storage, anchored, rules, scribe
         self._signer, self.block, self._quotas, self.limits = signer, block, quotas, limits
         self.lock = threading.RLock()
-        self._syncing = threading.Lock()
+        self._syncing = threading.Lock()  # taken before `lock`, by whoever needs both
         self._publishing = threading.Lock()
         self._acts = Acts(rules, scribe, lambda: block()[1], limits)
         self.deposits = Deposits(storage.blobs)
@@ -124,6 +124,7 @@ class Front:
         self._locks = LockBytes(storage.disk)
         self._stored_until = self._locks_until = 0.0
         self._moved: set[Place] = set()  # partitions that have grown here and are other nodes' now
+        self.serve_only = self._acts.serve_only
         self.on_growth: Callable[[], None] = lambda: None  # called when something was stored or anchored
 
     # Publishing.
@@ -143,8 +144,8 @@ class Front:
     def _judge(
         self, asked: Asked, token: bytes, body: bytes, taken: list[tuple[Asked, Taken]]
     ) -> list[Judged | NotStored] | TallystickError:
-        act = self._acts.of(asked)
         try:
+            act = self._acts.of(asked)
             self._acts.check_new(asked)
             return [self._judge_one(asked, act, token, data, taken) for data in self._split(asked, token, body)]
         except TallystickError as error:
@@ -209,7 +210,7 @@ class Front:
             self.storage.store(one)
         except Unavailable as error:
             return error
-        for place, offset in zip(one.places, one.offsets, strict=True):
+        for place, offset in zip(one.places, one.offsets, strict=True) if self.storage.notes_publishers else ():
             self._acts.note(asked, place.token, Right.WRITE, partition=place.partition, first=offset, end=offset + 1)
         return None
 
@@ -283,23 +284,29 @@ class Front:
                 self._asking.take(principal, ASKING, 1 + READS_MAX - work.reads, now)
 
     def _answer(self, judged: Sequence[Judged | NotStored]) -> list[Outcome] | TallystickError:
-        """Promises for everything in a request, all under one signature; or why some parcel of it is not stored."""
+        """Promises for everything in a request, this node's own under one signature; or why some parcel of it is not
+        stored."""
         stored = [one for one in judged if not isinstance(one, NotStored)]
         for _, lies, _ in stored:
             if isinstance(lies, Taken) and lies.error is not None:
                 return lies.error
         self._accepted += len(stored)
         self._refused += len(judged) - len(stored)
+        if self.scribe.is_quiet:  # nothing will be anchored: there is nothing to promise
+            return [one if isinstance(one, NotStored) else Stored((), one[2]) for one in judged]
         height, time_ms = self.block()
+        places = [(parcel, *at) for parcel, lies, _ in stored for at in zip(lies.places, lies.offsets, strict=True)]
+        joint = [self.storage.promised(place, offset) for _, place, offset in places]
         given = [
             Promise(
                 *(parcel.header.instance, self._signer.principal, place.token, place.partition, offset, parcel.hash),
                 *(height, time_ms),
             )
-            for parcel, lies, _ in stored
-            for place, offset in zip(lies.places, lies.offsets, strict=True)
+            for (parcel, place, offset), one in zip(places, joint, strict=True)
+            if one is None
         ]
-        promises = iter(sign_promises(given, self._signer.key) if given else ())
+        own = iter(sign_promises(given, self._signer.key) if given else ())
+        promises = iter([one or next(own) for one in joint])
         return [
             one if isinstance(one, NotStored) else Stored(tuple(next(promises) for _ in one[1].places), one[2])
             for one in judged
@@ -415,9 +422,11 @@ class Front:
             return fetch(wanted.token, wanted.partition, wanted.permit, act, self.rules, self.live)
 
     def lane_front(self, asked: Asked, sought: LaneSought) -> LaneFront | None:
-        """The last parcel of a lane below an offset, with its place in the tree of `size`."""
+        """The last parcel of a lane below an offset, with its place in the tree of `size`. A node that has less than
+        that cannot say that there is none."""
         self.check_fetch(asked, sought)
         place, publisher, lane = Place(sought.token, sought.partition), sought.publisher, sought.lane
+        anchored = self.anchored.tree_size(place, sought.size)
         with self.asking(asked.envelope.principal, asked.now) as work:
             if self.heads.lanes.head(publisher, lane) is None:
                 return None
@@ -425,7 +434,6 @@ class Front:
             if offset is None:
                 return None
             parcel = self._front_at(place, offset, publisher, lane, work)
-        anchored = self.anchored.tree_size(place, sought.size)
         proof = self.storage.tree(place).inclusion(offset, anchored)
         return LaneFront(offset, parcel.encode_front(), anchored, tuple(proof))
 
@@ -535,7 +543,13 @@ class Front:
     @contextmanager
     def syncing(self) -> Iterator[None]:
         """For whoever syncs the storage itself: nobody else has anything on its way there meanwhile."""
-        with self._syncing, self.lock:
+        with self.storing(), self.lock:
+            yield
+
+    @contextmanager
+    def storing(self) -> Iterator[None]:
+        """As `syncing`, for who takes the lock of guards and notes itself, and leaves it while the disk works."""
+        with self._syncing:
             yield
 
 

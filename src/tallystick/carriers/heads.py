@@ -27,7 +27,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -465,6 +465,21 @@ class Heads:
     def where(self, principal: bytes, lane: bytes) -> Location | Taken:
         """Where the lane's head lies."""
         return self._ahead.get((principal, lane)) or self._where[principal, lane]
+
+    def is_next(self, place: Place, principal: bytes, header: Header) -> bool:
+        """Whether a parcel follows what is stored of its lane in a partition; False where that cannot be told now."""
+        head = self._stored.head(principal, header.lane)
+        if head is None:
+            return header.sequence == 0
+        if place in self._where[principal, header.lane].places:
+            return head.parcel == header.previous
+        try:  # in another of its topics the lane has gone on further
+            if self.index.find(place, principal, header, ReadsLeft()) is not None:
+                return False
+            before = replace(header, sequence=max(0, header.sequence - 1))
+            return header.sequence == 0 or self.index.find(place, principal, before, ReadsLeft()) is not None
+        except Unavailable:
+            return False
 
     def stored(self, principal: bytes, header: Header, found: Location) -> None:
         """A parcel is stored in these places, or in these too."""

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from tallystick import wire
 from tallystick.carriers.carrier import (
     BUNDLE_PATH,
+    FRAMES_PATH,
     QUESTIONS_MAX,
     Fetch,
     Fetched,
@@ -23,13 +24,14 @@ from tallystick.carriers.carrier import (
     Stored,
     frame_views,
     join_frames,
+    split_frames,
 )
 from tallystick.errors import Malformed
 from tallystick.ledger.proofs import StateProof
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.http1 import PARCELS, Response, check_answer
 from tallystick.trust.permit import Permit
-from tallystick.trust.promise import Promise
+from tallystick.trust.promise import decode_promise
 from tallystick.trust.receipt import AnchoredBefore
 from tallystick.wire import Fields
 
@@ -50,7 +52,14 @@ class RemoteNode:
     def close(self) -> None:
         self._http.close()
 
+    def each(self) -> dict[bytes, RemoteNode]:
+        """Each of several nodes alone, by its identifier."""
+        return {name: RemoteNode(http) for name, http in self._http.each().items()}
+
     # Carrier.
+
+    def ask_another(self) -> int:
+        return self._http.ask_another()
 
     def advertise(self, permit: bytes) -> None:
         self._admit(permit, "advertisements")
@@ -59,10 +68,10 @@ class RemoteNode:
         self._admit(permit, "subscriptions")
 
     def _admit(self, data: bytes, what: str) -> None:
-        self._post(f"/v1/topics/{Permit.decode(data).token.hex()}/{what}", data)
+        self.post(f"/v1/topics/{Permit.decode(data).token.hex()}/{what}", data)
 
     def undo(self, order: bytes) -> None:
-        self._post("/v1/undo", order)
+        self.post("/v1/undo", order)
 
     def put_locks(self, token: bytes, permit: bytes, locks: Sequence[bytes]) -> None:
         path, query = _question(f"/v1/topics/{token.hex()}/locks", permit=permit)
@@ -121,18 +130,22 @@ class RemoteNode:
     def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
         """The path of each offset in the tree of `size` parcels, for the publisher to check."""
         body = wire.encode([partition, size, list(offsets)])
-        paths = _list(self._post(f"/v1/topics/{token.hex()}/inclusion", body))
+        paths = _list(self.post(f"/v1/topics/{token.hex()}/inclusion", body))
         return [list(_hashes(Fields([path], "answer", 1))) for path in paths]
 
     def kafka_credentials(self, certificate: bytes) -> bytes:
         """How Kafka knows this principal, sealed to it."""
-        return self._post("/v1/kafka/credentials", certificate)
+        return self.post("/v1/kafka/credentials", certificate)
+
+    def exchange_frames(self, frames: Sequence[bytes]) -> list[bytes]:
+        """Hand an overlay's relay frames of this principal's. Returns what the relay has for it."""
+        return split_frames(self._http.request("POST", FRAMES_PATH, "", join_frames(frames), PARCELS).body)
 
     # Ledger.
 
     def submit(self, transaction: bytes) -> None:
         """Return when the transaction is in a block."""
-        self._post("/v1/transactions", transaction)
+        self.post("/v1/transactions", transaction)
 
     def checkpoint(self) -> bytes:
         return self._get("/v1/ledger/checkpoint")
@@ -184,7 +197,7 @@ class RemoteNode:
         found: list[Response] = []
         for first in range(0, len(questions), QUESTIONS_MAX):
             some = questions[first : first + QUESTIONS_MAX]
-            answers = _list(self._post(BUNDLE_PATH, wire.encode([list(question) for question in some])))
+            answers = _list(self.post(BUNDLE_PATH, wire.encode([list(question) for question in some])))
             if len(answers) != len(some):
                 raise Malformed(f"answer: {len(some)} answers expected, found {len(answers)}")
             found += [_bundled(answer) for answer in answers]
@@ -193,7 +206,8 @@ class RemoteNode:
     def _get(self, path: str, **query: bytes | int | None) -> bytes:
         return self._http.request("GET", *_question(path, **query)).body
 
-    def _post(self, path: str, body: bytes) -> bytes:
+    def post(self, path: str, body: bytes) -> bytes:
+        """A request that only some carriers know."""
         return self._http.request("POST", path, body=body).body
 
 
@@ -230,7 +244,7 @@ def _proof(body: bytes) -> list[bytes]:
 def _outcome(answer: Any) -> Outcome:
     match answer:
         case [int(again), list(promises)] if again in (0, 1):
-            return Stored(tuple(Promise.decode(promise) for promise in promises), bool(again))
+            return Stored(tuple(decode_promise(promise) for promise in promises), bool(again))
         case [2, str(reason), str(message), expected]:
             return NotStored(reason, message, expected if type(expected) is int else None)
     raise Malformed("answer: not the outcome of a parcel")

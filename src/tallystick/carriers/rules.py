@@ -18,7 +18,7 @@ from typing import Any
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.guards.rules import TopicRules
 from tallystick.ledger.block import Block
-from tallystick.ledger.contracts import access
+from tallystick.ledger.contracts import access, leases
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
 from tallystick.ledger.contracts.identity import IDENTITIES
@@ -98,6 +98,7 @@ class LedgerRules:
         carries topics of these `tenants`, or of all where none is named."""
         self.instance = instance
         self.read = read
+        self.is_open = False  # of a carrier that stores nothing and writes nothing: every node takes what comes to it
         self._late_epochs, self._node, self._tenants = late_epochs, node, frozenset(tenants)
         self._assigned: defaultdict[bytes, set[int]] = defaultdict(set)  # partitions that name this node one by one
         self._moved: deque[tuple[bytes, int]] = deque()
@@ -171,7 +172,21 @@ class LedgerRules:
         return not 0 <= now_ms - last.time_ms < min(topic.anchor_pace_ms, promised_ms // 2)  # a clock may go back
 
     def carries(self, token: bytes, partition: int) -> bool:
+        if self.is_open:
+            topic = self.read(TOPICS(token))
+            return topic is not None and partition < topic.partitions
         return self.is_carried_by(self._node, token, partition)
+
+    def writes(self, token: bytes, partition: int, time_ms: int) -> bool:
+        """Whether this node writes for the partition: one that carries it, or of an overlay's relays the one with the
+        lease."""
+        if self.is_open:
+            return False
+        word = self.read(ENTRUSTED(token))
+        if word is None or word.overlay == NOBODY:
+            return self.carries(token, partition)
+        row = leases.find(self.read, token, partition, time_ms)
+        return row is not None and row.holder == self._node
 
     def carried(self, token: bytes) -> int | None:
         topic = self.read(TOPICS(token))

@@ -112,6 +112,7 @@ class NoteJournal(Protocol):
 
 @dataclass(frozen=True)
 class ScribeSettings:
+    quiet: bool = False  # nothing comes to the ledger: acts are journalled for the duplicate window alone
     each: bool = False  # one entry per act instead of aggregates
     evidence_max: int = 16  # refusals with evidence for one principal and commit; 9 suffice for the blacklist
     keep_s: float = 70.0  # how long notes stay for the duplicate window: its own time
@@ -194,17 +195,27 @@ class Scribe:
 
     def accuse(self, accusation: Accusation) -> None:
         """Bring a principal's misdeed to the ledger; as durable as a note."""
+        if self._settings.quiet:
+            return
         if not any(isinstance(one, Accusation) and one.operator == accusation.operator for _, one in self._waiting):
             self._wait(self._journal.append(accusation.encode()), accusation)
 
     def _wait(self, sequence: int, one: ActNote | Accusation) -> None:
-        self._waiting.append((sequence, one))
+        if not self._settings.quiet:
+            self._waiting.append((sequence, one))
         self._recent.append((sequence, one.time_ms))
 
     def count_junk(self, reason: str, operation: int) -> None:
         """Count a refusal that nobody signed; from any thread. Never waits for the disk: junk stalls nobody."""
+        if self._settings.quiet:
+            return
         with self._junk_lock:
             self._junk[reason, operation] += 1
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing of what happens here comes to the ledger: then nothing can be promised either."""
+        return self._settings.quiet
 
     @property
     def waiting(self) -> int:
@@ -217,6 +228,10 @@ class Scribe:
 
     def prepare(self, anchors: Sequence[Anchor], now_ms: int) -> bytes | None:
         """The next transaction, staged in the journal; sync the journal before `submit`. None if nothing waits."""
+        if self._settings.quiet:
+            self._covered = self._journal.replay_end
+            self._trim(now_ms)
+            return None
         if self._prepared is not None:
             return self._prepared.transaction
         self._aside = {place: again_ms for place, again_ms in self._aside.items() if again_ms > now_ms}
@@ -287,6 +302,9 @@ class Scribe:
         with self._junk_lock:
             self._junk -= self._junk_told
             self._junk_told.clear()
+        self._trim(now_ms)
+
+    def _trim(self, now_ms: int) -> None:
         oldest_ms = now_ms - int(self._settings.keep_s * 1000)
         crowded = len(self._recent) > self._settings.journal_records_max
 

@@ -15,7 +15,7 @@ from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
-from tallystick.trust.promise import Anchor
+from tallystick.trust.promise import Anchor, JointPromise
 from tallystick.trust.receipt import AnchoredBefore, EntryProof, Receipt
 
 HEADERS_BYTES = 4 << 20  # of headers at once, where a partition is read through
@@ -103,6 +103,7 @@ class Storage(Protocol):
     it and its sync nobody else syncs."""
 
     disk: Disk  # for what the front keeps beside
+    notes_publishers: bool  # whether the front notes for the ledger who published; else whoever anchors does
 
     @property
     def blobs(self) -> BlobReader: ...
@@ -134,6 +135,9 @@ class Storage(Protocol):
 
     def underway(self, place: Place, parcel: bytes) -> int | None:
         """The offset of the parcel with this hash, if it lies where `carry` brought it and is in no tree yet."""
+
+    def promised(self, place: Place, offset: int) -> JointPromise | None:
+        """What several nodes promised together for a place; where they did not, the front promises alone."""
 
     def tree(self, place: Place) -> PartitionTree: ...
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 
 import click
 
@@ -18,8 +18,11 @@ from tallystick.errors import Forged, Misuse, Refused, Unavailable, Withheld, na
 
 if TYPE_CHECKING:  # commands import what they need when they run
     from tallystick.authority.operator import OperatorClient
+    from tallystick.carriers.remote import RemoteNode
+    from tallystick.client.mesh_keyring import MeshKeyring
     from tallystick.client.publish import Publisher
     from tallystick.client.session import Session
+    from tallystick.identity.choices import CarrierChoice
     from tallystick.identity.invitation import Invitation
     from tallystick.node.instance import Folders
     from tallystick.record.schema import Schema
@@ -55,11 +58,11 @@ def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[.
 
 
 @contextmanager
-def open_session(home: Path | None) -> Iterator[Session]:
-    """The session of the identity in `home`."""
+def open_session(home: Path | None, topic: str | None = None, choice: CarrierChoice | None = None) -> Iterator[Session]:
+    """The session of the identity in `home`; for a topic, the one over whose carrier it goes, or over this one."""
     from tallystick.client.session import Session
 
-    with Session.open(home) as session:
+    with Session.open(home, topic=topic, choice=choice) as session:
         try:
             yield session
         except Unavailable as error:
@@ -100,13 +103,13 @@ class Names:
     def topic(self, text: str) -> bytes:
         """The token that `text` names. A name leads to one's own tenant: another's topic is named by its token, or
         whoever lets us describe a topic of the same name would be taken for us."""
-        others = [token for token, name in self.topics if name == text and not self._is_own(token)]
+        others = [token for token, name in self.topics if name == text and not self.is_own(token)]
         hint = "tally topic list shows those that you own or may describe"
         if others:
             hint = f"another tenant's is named by its token: {', '.join(token.hex() for token in others)}"
         return _find([known for known in self.topics if known[0] not in others], text, "topic", hint)
 
-    def _is_own(self, token: bytes) -> bool:
+    def is_own(self, token: bytes) -> bool:
         from tallystick.ledger.contracts.topics import TOPICS
 
         row = self._session.view.row(TOPICS(token))
@@ -256,10 +259,10 @@ url_options = output.options(
 
 def output_option(text: str | None = None) -> output.Decorator:
     """Give a command `-o`, as its argument `file`: a file to write, which may not exist yet."""
-    return click.option("-o", "--output", "file", type=FILE, required=True, callback=_not_written_yet, help=text)
+    return click.option("-o", "--output", "file", type=FILE, required=True, callback=not_written_yet, help=text)
 
 
-def _not_written_yet(_context: click.Context, _parameter: click.Parameter, file: Path) -> Path:
+def not_written_yet(_context: click.Context, _parameter: click.Parameter, file: Path) -> Path:
     if file.exists():
         raise Misuse(f"{file} exists already", hint="name another file")
     return file
@@ -301,3 +304,76 @@ def show_statistics(folder: Path, part: str, tell: output.Tell) -> None:
     numbers = {name: value if value % 1 else int(value) for name, value in facts.items()}
     told = {"url": listening.url, **numbers}
     tell(told, *output.fact_lines(told))
+
+
+def move_to_node(home: Path | None, url: str) -> None:
+    """Let the identity go to the node that answers there; those that it knew stay known."""
+    from dataclasses import replace
+
+    from tallystick.identity.folder import Identity
+    from tallystick.identity.nodes import ask_node
+
+    identity = Identity.load(home)
+    found = ask_node(url, identity.trust, *machine(), insecure=False)
+    others = tuple(one for one in identity.nodes if one.subject != found.subject)
+    replace(identity, node_urls=(url,), nodes=(found, *others)).save()
+
+
+def own_choice(home: Path | None, scheme: str, url: str | None, *, every_topic: bool = False) -> CarrierChoice | None:
+    """The identity's own node of a carrier and the topics that go there; None where all of them do, now or before."""
+    from tallystick.identity.choices import CarrierChoice, choice_of
+    from tallystick.identity.folder import Identity
+    from tallystick.identity.nodes import ask_node
+
+    if url is not None and every_topic:
+        move_to_node(home, url)
+        return None
+    identity = Identity.load(home)
+    known = choice_of(identity.home, scheme)
+    if url is None:
+        return known
+    found = ask_node(url, identity.trust, *machine(), insecure=False)
+    return CarrierChoice(f"{scheme}://", url, found, {} if known is None else known.topics)
+
+
+def choose_topics(choice: CarrierChoice, home: Path, names: Names, tokens: Sequence[bytes]) -> None:
+    """Let these go over the carrier as well, from now on."""
+    from dataclasses import replace
+
+    from tallystick.identity.choices import choose_carrier
+
+    own = {names.topic_name(token): token.hex() for token in tokens if names.is_own(token)}
+    others = {token.hex(): token.hex() for token in tokens if not names.is_own(token)}  # never by a name
+    choose_carrier(home, replace(choice, topics={**choice.topics, **own, **others}))
+
+
+def leave_topics(session: Session, names: Names, topics: Sequence[str]) -> MeshKeyring:
+    """Forget the carrier keys of TOPICS, and let them go where the identity's others go. Returns what is left."""
+    from dataclasses import replace
+
+    from tallystick.client.mesh_keyring import MeshKeyring
+    from tallystick.identity.choices import choose_carrier
+
+    keyring = MeshKeyring(session.identity, session.authority, session.clock, session.entropy)
+    tokens = [names.topic(topic) for topic in topics]
+    for token in tokens:
+        keyring.forget(token)
+    if (choice := session.choice) is not None:
+        left = {name: token for name, token in choice.topics.items() if bytes.fromhex(token) not in tokens}
+        choose_carrier(session.identity.home, replace(choice, topics=left))
+    return keyring
+
+
+def ask_own_node(
+    session: Session, ask: Callable[[RemoteNode], dict[str, Any]], what: str, carrier: str
+) -> dict[str, Any]:
+    """What the node tells of itself to the one principal that it serves. Raises `Misuse` where it is another node."""
+    from tallystick.runtime.http1 import UNAUTHENTICATED
+
+    try:
+        return ask(session.node)
+    except Refused as error:
+        if error.reason not in ("not-found", UNAUTHENTICATED):  # a node says nothing about doors that it has not
+            raise
+        hint = f"tally node add --carrier {carrier}://… --serves … makes one, tally {carrier} join --node-url names it"
+        raise Misuse(f"the node of this identity is no {what}", hint=hint) from error

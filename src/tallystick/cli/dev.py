@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tallystick.cli import output
 from tallystick.cli.common import folder_argument, machine, now_ms
 from tallystick.errors import Misuse, Unavailable
+
+if TYPE_CHECKING:
+    from tallystick.ledger.cometbft.home import ChainTiming
+    from tallystick.node.settings import NodeSettings
 
 
 def _port_option(what: str) -> output.Decorator:
@@ -207,27 +212,38 @@ def up(folder: Path, validators: int, port: int | None, tell: output.Tell) -> No
     Examples:
       tally dev chain up fleet --validators 4
     """
-    from tallystick.cli.init import make_instance
-    from tallystick.engines.chain import chain_url, create_validators, found_chain, start_chain, validator_folders
-    from tallystick.node.instance import Folders
+    from tallystick.engines.chain import chain_url, start_chain, validator_folders
     from tallystick.node.settings import NodeSettings
     from tallystick.node.validator import find_cometbft
 
     find_cometbft()
-    clock, entropy = machine()
     is_new = not validator_folders(folder)
     _check_port(folder, port, is_new)
     if is_new:
-        if Folders(folder).trust.exists():
-            raise Misuse(f"{folder}: its instance has an embedded ledger", hint="choose another folder")
-        cards = create_validators(folder, validators, entropy, port or 0)
-        keys = tuple(bytes.fromhex(card.note_key) for card in cards)
-        trust, _ = make_instance(folder, None, NodeSettings(ledger=chain_url(folder)), validators=keys)
-        found_chain(folder, trust, now_ms())
-    start_chain(folder, clock)
+        make_chain(folder, validators, port or 0, NodeSettings())
+    start_chain(folder, machine().clock)
     url = chain_url(folder)
     told = {"ledger": url, "validators": len(validator_folders(folder))}
     tell(told, f"ledger  {url}", note=f"next: tally up {folder}; tally dev chain down {folder} ends it")
+
+
+def make_chain(
+    folder: Path, validators: int, port: int, settings: NodeSettings, timing: ChainTiming | None = None
+) -> None:
+    """Make validators in `folder`, which has none, and an instance with these settings on their chain."""
+    from dataclasses import replace
+
+    from tallystick.cli.init import make_instance
+    from tallystick.engines.chain import chain_url, create_validators, found_chain
+    from tallystick.ledger.cometbft.home import ChainTiming
+    from tallystick.node.instance import Folders
+
+    if Folders(folder).trust.exists():
+        raise Misuse(f"{folder}: its instance has an embedded ledger", hint="choose another folder")
+    cards = create_validators(folder, validators, machine().entropy, port)
+    keys = tuple(bytes.fromhex(card.note_key) for card in cards)
+    trust, _ = make_instance(folder, None, replace(settings, ledger=chain_url(folder)), validators=keys)
+    found_chain(folder, trust, now_ms(), timing or ChainTiming())
 
 
 @chain.command("status")

@@ -64,11 +64,18 @@ FIELDS: dict[EntryKind, str] = {
     EntryKind.PLAN: "plan first_height signatures",
     EntryKind.ENTRUST: "token overlay node lease_ms",
     EntryKind.LEASE: "token partition fence",
+    EntryKind.JOINT_ANCHOR: "token partition size root plan fence signatures",
     EntryKind.SUSPECT: "overlay version relay token",
     EntryKind.TWO_SETS: "signer key share_set other_share_set",
     EntryKind.FALSE_SHARE: "signer key share_set share_list number",
     EntryKind.TWO_ORIGINS: "signer key origin other_origin",
     EntryKind.TWO_ORDERS: "signer key index promise other_promise",
+    EntryKind.RELEASE_IMAGE: "token image contents",
+    EntryKind.WITHDRAW_IMAGE: "token image",
+    EntryKind.CAMPAIGN: "token campaign images phases",
+    EntryKind.REPORT_CAMPAIGN: "token campaign number phase succeeded failed manifests",
+    EntryKind.STOP_CAMPAIGN: "token campaign",
+    EntryKind.RESUME_CAMPAIGN: "token campaign",
 }
 _PEOPLE = ("principal", "operator", "owner", "publisher", "subject", "author", "relay", "signer")
 _SIGNED = ("header", "signature", "other_header", "other_signature")

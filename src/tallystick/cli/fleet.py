@@ -194,8 +194,8 @@ def _publishing(topic: str, home: Path | None) -> Iterator[Take]:
         if error is not None:
             failures.append(error)
 
-    with open_session(home) as session, naming(topic):
-        publisher = session.publisher(topic, on_delivery=on_delivery, acks="anchored")  # and the spool is empty
+    with open_session(home, topic) as session, naming(topic):
+        publisher = session.publisher(topic, on_delivery=on_delivery, acks=session.acks_most)  # and the spool is empty
 
         def take(batch: Any) -> None:
             publisher.send(batch)

@@ -24,6 +24,8 @@ _MOST = 10_000  # entries that a node answers at most
 def command() -> None:
     """List and show groups, and reset their offsets. A group is made by the first subscriber that names it.
 
+    Groups on a mesh are kept at the identity's own node there: what is said of them is that node's word.
+
     \b
     Examples:
       tally group list --home reader
@@ -39,7 +41,8 @@ def list_(session: Session, tell: output.Tell) -> None:
     """List the groups of the tenant of --home: topics, members, and how many parcels each is behind.
 
     The ledger has hashes of their names: a group whose name this identity never used is shown by its identifier, which
-    the other commands take as well. Which groups there are is the node's word, what is said of each is proved.
+    the other commands take as well. Which groups there are is the node's word, what is said of each is proved. Of those
+    at a node of a mesh, the ones whose names this identity used are listed.
 
     \b
     Examples:
@@ -47,34 +50,34 @@ def list_(session: Session, tell: output.Tell) -> None:
     """
     from tallystick import wire
     from tallystick.client.group import group_id, known_names
-    from tallystick.ledger.contracts.groups import GROUPS
     from tallystick.ledger.contracts.kinds import EntryKind
 
     names, tenant = Names(session), session.identity.tenant
     known = {group_id(tenant, name): name for name in known_names(session.identity.home)}
     made = session.node.audit(kind=int(EntryKind.GROUP), most=_MOST)
-    identifiers = list(dict.fromkeys(wire.decode(entry, "entry")[1] for *_, entry in made))
+    on_ledger = list(dict.fromkeys(wire.decode(entry, "entry")[1] for *_, entry in made))
     found: list[dict[str, Any]] = []
-    rows = session.view.rows_at([GROUPS(one) for one in identifiers], session.node.states)
-    for identifier, (group, head) in zip(identifiers, rows, strict=True):
-        if group is None or group.tenant != tenant:
-            continue
-        places = [place for token in group.tokens for place in _places(session, names, identifier, token)]
-        found.append(
-            {
-                "group": known.get(identifier),
-                "identifier": identifier,
-                "topics": [names.topic_name(token) for token in group.tokens],
-                "members": len(group.live_at(head.time_ms).members),
-                "behind": sum(max(0, place["anchored"] - place["offset"]) for place in places),
-            }
-        )
+    for kept in session.everywhere():
+        for identifier, group in _groups(kept, on_ledger if kept.anchors else list(known)):
+            if group.tenant != tenant:
+                continue
+            places = [place for token in group.tokens for place in _places(kept, names, identifier, token)]
+            behind = [max(0, place["anchored"] - place["offset"]) for place in places if place["anchored"] is not None]
+            found.append(
+                {
+                    "group": known.get(identifier),
+                    "identifier": identifier,
+                    "topics": [names.topic_name(token) for token in group.tokens],
+                    "members": len(group.members),
+                    "behind": sum(behind) if kept.anchors else None,
+                }
+            )
     lines = [
         [
             one["group"] or one["identifier"].hex(),
             output.show_value(one["topics"]),
             output.plural(one["members"], "member"),
-            f"{output.plural(one['behind'], 'parcel')} behind",
+            "at the mesh's node" if one["behind"] is None else f"{output.plural(one['behind'], 'parcel')} behind",
         ]
         for one in found
     ]
@@ -99,17 +102,19 @@ def show(session: Session, name: str, tell: output.Tell) -> None:
       tally group show dashboards --home reader
     """
     names = Names(session)
-    identifier, group = _require(session, name)
+    kept, identifier, group = _require(session, name)
     members = [
         {"principal": names.principal_name(principal), "member": member.hex(), "lease_until": output.show_time(end)}
         for principal, member, end in group.members
     ]
-    places = [place for token in group.tokens for place in _places(session, names, identifier, token)]
+    places = [place for token in group.tokens for place in _places(kept, names, identifier, token)]
     found = {"group": name, "identifier": identifier, "fence": group.fence, "members": members, "partitions": places}
     lines = [f"member {one['member']} of {one['principal']}, lease until {one['lease_until']}" for one in members]
     for place in places:
         where = f"{place['topic']} partition {place['partition']}"
-        lines.append(f"{where}: offset {place['offset']}, {place['anchored'] - place['offset']} parcels behind")
+        known = place["anchored"]
+        behind = "" if known is None else f", {known - place['offset']} parcels behind"
+        lines.append(f"{where}: offset {place['offset']}{behind}")
     tell(found, f"group {name} ({identifier.hex()}), fence {group.fence}", *lines)
 
 
@@ -130,18 +135,22 @@ def reset(name: str, topic: str, target: str, partition: int | None, home: Path 
       tally group reset dashboards brakes --to -1h --home reader
     """
     from tallystick.cli.entries import write
+    from tallystick.client.group import NodeBook
     from tallystick.ledger import entries
+    from tallystick.wire import is_number
 
     place_of = _target(target)
     with open_session(home) as session:
         names = Names(session)
         token = names.topic(topic)
-        identifier, group = _require(session, name)
+        kept, identifier, group = _require(session, name)
         if token not in group.tokens:
             raise Misuse(f'group "{name}" does not read topic "{topic}"')
         moves = []
-        for place in _places(session, names, identifier, token):
-            new = place_of(session, token, place)
+        if not kept.anchors and target != "earliest" and not is_number(target):
+            raise Misuse(f"--to {target}: nothing on a mesh is anchored", hint="earliest, or an offset")
+        for place in _places(kept, names, identifier, token):
+            new = place_of(kept, token, place)
             if partition in (None, place["partition"]) and new != place["offset"]:
                 moves.append((place["partition"], place["offset"], new))
         if moves:
@@ -149,7 +158,10 @@ def reset(name: str, topic: str, target: str, partition: int | None, home: Path 
                 entries.reset_offset(identifier, token, number, fence=group.fence, old=old, new=new)
                 for number, old, new in moves
             ]
-            write(session, names, *resets)
+            if kept.anchors:
+                write(session, names, *resets)
+            else:
+                NodeBook(kept.node).write(*resets)
     told = [{"partition": number, "old": old, "new": new} for number, old, new in moves]
     lines = [f"partition {number}: from offset {old} to {new}" for number, old, new in moves]
     tell(told, *lines, note="" if moves else "note: nothing changed, the offsets stand there already")
@@ -179,26 +191,39 @@ def _target(text: str) -> Callable[[Session, bytes, dict[str, Any]], int]:
     return at_time
 
 
-def _require(session: Session, name: str) -> tuple[bytes, GroupRow]:
-    """The group's identifier, and the group as it stands at the newest block: members whose lease ran out are gone, and
-    the fence has risen. It is named by its name, or by its identifier."""
-    from tallystick.client.group import group_id, note_name
+def _groups(session: Session, identifiers: list[bytes]) -> list[tuple[bytes, GroupRow]]:
+    """Those that there are, as they stand now: members whose lease ran out are gone, and the fence has risen."""
+    from tallystick.client.group import NodeBook
     from tallystick.ledger.contracts.groups import GROUPS
+
+    keys = [GROUPS(one) for one in identifiers]
+    if session.anchors:
+        proved = session.view.rows_at(keys, session.node.states)
+        live = [None if row is None else row.live_at(head.time_ms) for row, head in proved]
+    else:
+        now_ms = int(session.clock.now() * 1000)
+        live = [None if row is None else row.live_at(now_ms) for row in NodeBook(session.node).rows(keys)]
+    return [(identifier, row) for identifier, row in zip(identifiers, live, strict=True) if row is not None]
+
+
+def _require(session: Session, name: str) -> tuple[Session, bytes, GroupRow]:
+    """Over which session a group is kept, its identifier, and the group. It is named by its name, or by its
+    identifier."""
+    from tallystick.client.group import group_id, note_name
     from tallystick.wire import is_identifier
 
-    identifier = group_id(session.identity.tenant, name)
-    group, head = session.view.row_at(GROUPS(identifier))
-    if group is not None:
-        note_name(session.identity.home, name)
-    elif is_identifier(name):
-        identifier = bytes.fromhex(name)
-        group, head = session.view.row_at(GROUPS(identifier))
-    if group is None:
-        raise Misuse(f'group "{name}" does not exist', hint="the first subscriber with --group makes it")
-    return identifier, group.live_at(head.time_ms)
+    named = group_id(session.identity.tenant, name)
+    for kept in session.everywhere():
+        for identifier, group in _groups(kept, [named, *([bytes.fromhex(name)] if is_identifier(name) else [])]):
+            if identifier == named:
+                note_name(session.identity.home, name)
+            return kept, identifier, group
+    raise Misuse(f'group "{name}" does not exist', hint="the first subscriber with --group makes it")
 
 
 def _places(session: Session, names: Names, group: bytes, token: bytes) -> list[dict[str, Any]]:
+    """Where the group stands in each partition; how far the log is anchored, where it ever is."""
+    from tallystick.client.group import NodeBook
     from tallystick.ledger.contracts.anchors import ANCHORS
     from tallystick.ledger.contracts.groups import OFFSETS
     from tallystick.ledger.contracts.topics import TOPICS
@@ -206,14 +231,19 @@ def _places(session: Session, names: Names, group: bytes, token: bytes) -> list[
     view, ask = session.view, session.node.states
     topic = view.row(TOPICS(token))
     numbers = range(0 if topic is None else topic.partitions)
-    moved = view.rows_at([OFFSETS(group, token, number) for number in numbers], ask)
-    anchors = view.rows_at([ANCHORS(token, number) for number in numbers], ask)
+    keys, sizes = [OFFSETS(group, token, number) for number in numbers], list[int | None]()
+    if session.anchors:
+        moved = [row for row, _ in view.rows_at(keys, ask)]
+        anchors = view.rows_at([ANCHORS(token, number) for number in numbers], ask)
+        sizes = [0 if anchor is None else anchor.size for anchor, _ in anchors]
+    else:
+        moved, sizes = NodeBook(session.node).rows(keys), [None] * len(keys)
     return [
         {
             "topic": names.topic_name(token),
             "partition": number,
             "offset": 0 if offset is None else offset.offset,
-            "anchored": 0 if anchor is None else anchor.size,
+            "anchored": size,
         }
-        for number, (offset, _), (anchor, _) in zip(numbers, moved, anchors, strict=True)
+        for number, offset, size in zip(numbers, moved, sizes, strict=True)
     ]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tallystick.cli import output
 from tallystick.errors import Malformed, Misuse, Refused
+
+if TYPE_CHECKING:
+    from tallystick.trust.promise import Joint
 
 Facts = dict[str, Any]
 
@@ -19,8 +22,8 @@ Facts = dict[str, Any]
 @output.json_option
 def command(file: Path, tell: output.Tell) -> None:
     """Say what FILE is and show what it tells a stranger: a parcel, lock, permit, promise, certificate, receipt,
-    proof, finding, checkpoint, invitation or trust file. Of a folder, every file in it, oldest first. Nothing is
-    verified and nothing opened.
+    proof, finding, checkpoint, invitation or trust file; an overlay's joint promise or joint anchor. Of a folder, every
+    file in it, oldest first. Nothing is verified and nothing opened.
 
     \b
     Examples:
@@ -198,6 +201,31 @@ def _promise(data: bytes) -> Facts:
     return facts | {"block_time_ms": promise.time_ms}
 
 
+def _joint_promise(data: bytes) -> Facts:
+    from tallystick.trust.promise import JointPromise
+
+    promise = JointPromise.decode(data)
+    facts = output.fields(promise, "instance overlay plan fence token partition offset parcel height")
+    return facts | {"block_time_ms": promise.time_ms, **_signed(promise)}
+
+
+def _joint_anchor(data: bytes) -> Facts:
+    """As relays sign it, or as it stands on the ledger, which knows the rest."""
+    from tallystick import wire
+    from tallystick.trust.promise import JOINT_ANCHOR_PREFIX, JointAnchor
+
+    is_entry = data.startswith(JOINT_ANCHOR_PREFIX)
+    joint = JointAnchor.of(wire.decode(data, "entry"), b"", b"", b"") if is_entry else JointAnchor.decode(data)
+    facts = output.fields(joint, "plan fence token partition size root before")
+    return facts | _signed(joint) if is_entry else output.fields(joint, "instance overlay") | facts | _signed(joint)
+
+
+def _signed(joint: Joint) -> Facts:
+    """By relays of a virtual node, whom the plan knows by these numbers."""
+    node = {"virtual_node": joint.node} if joint.node else {}
+    return node | {"signed_by_relays": [index for index, _ in joint.signatures]}
+
+
 def _certificate(data: bytes) -> Facts:
     from tallystick.trust.certificate import ROOT_ID, Certificate
 
@@ -245,11 +273,11 @@ def _finding(data: bytes) -> Facts:
     from tallystick import wire
 
     match wire.decode(data, "finding"):
-        case [1, str(), str(), bytes(), int(), _, bytes(), _, _, list()] as found:
+        case [1, str(), str(), bytes(), int(), _, bytes(), _, _, list(), *end] as found if len(end) < 2:
             names = ("reason", "message", "token", "partition", "offset", "publisher", "lane", "sequence")
-            facts = dict(zip(names, found[1:-1], strict=True))
+            facts = dict(zip(names, found[1:9], strict=True))
             del facts["lane"]
-            return facts
+            return facts | ({"end": end[0]} if end else {})
     raise Malformed("not a finding")
 
 
@@ -262,6 +290,8 @@ READERS: dict[str, Callable[[bytes], Facts]] = {
     "receipt": _receipt,
     "permit": _permit,
     "promise": _promise,
+    "joint promise": _joint_promise,
+    "joint anchor": _joint_anchor,
     "certificate": _certificate,
     "lock": _lock,
     "finding": _finding,

@@ -249,6 +249,60 @@ def kafka(session: Session, off: bool, tell: output.Tell) -> None:
     tell(told, f"principal {identity.principal.hex()} goes {way}")
 
 
+@command.command("overlay")
+@click.argument("overlay", required=False)
+@click.argument("edge", required=False)
+@with_session
+@click.option("--repositories", help="The virtual node that keeps shares of keys out of band, for all of a topic.")
+@click.option("--off", is_flag=True, help="Ask one node at a time again.")
+@output.json_option
+def overlay(
+    session: Session, overlay: str | None, edge: str | None, repositories: str | None, off: bool, tell: output.Tell
+) -> None:
+    """Link the identity in --home to the virtual node EDGE of OVERLAY, both by name or identifier.
+
+    Its node addresses are those of the edge's relays (tally principal address): parcels and permits go to all of them,
+    and count when more take them than may be bad.
+
+    \b
+    Examples:
+      tally principal overlay city edge --home car
+      tally principal overlay city edge --repositories vault --home car
+      tally principal overlay --off --home car
+    """
+    from tallystick.carriers.registry import own_way
+    from tallystick.cli.overlay_plan import overlay_of
+    from tallystick.identity.overlay import join_overlay, leave_overlay
+    from tallystick.ledger.contracts.plans import OVERLAYS, plan_at
+    from tallystick.trust.plan import node_id
+    from tallystick.wire import is_identifier
+
+    identity = session.identity
+    if off:
+        leave_overlay(identity)
+        tell({"principal": identity.principal, "edge": None}, f"principal {identity.principal.hex()} asks its node")
+        return
+    if overlay is None or edge is None:
+        raise Misuse("which overlay, and which virtual node of it?", hint="tally principal overlay OVERLAY EDGE")
+    way = own_way(identity.home)
+    if way is not None and way.scheme != "overlay":
+        raise Misuse(f"this identity goes its own way to {way.scheme}", hint=f"tally principal {way.scheme} --off")
+    identifier = overlay_of(session, overlay)
+    _, head = session.view.row_at(OVERLAYS(identifier))
+    plan = plan_at(session.view.row, identifier, head.height)
+    if plan is None:
+        raise Misuse(f'overlay "{overlay}" has no plan in force', hint="tally overlay plan submit brings one")
+    names = [edge] if repositories is None else [edge, repositories]
+    place, *kept = [bytes.fromhex(name) if is_identifier(name) else node_id(identifier, name) for name in names]
+    known, relays = join_overlay(identity, plan, place, *kept), plan.node(place).relays
+    told = {"principal": identity.principal, "overlay": identifier, "edge": place}
+    lines = [f"  {relay.identifier.hex()}{'' if relay in known else ', not known here'}" for relay in relays]
+    line = (
+        f"principal {identity.principal.hex()} is linked to {edge} of {overlay}, {len(known)} of {len(relays)} relays:"
+    )
+    tell(told | {"known": [relay.identifier for relay in known]}, line, *lines)
+
+
 @command.command("revoke")
 @click.argument("principal")
 @with_session

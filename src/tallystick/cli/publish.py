@@ -41,11 +41,11 @@ BAD_SHOWN = 10  # rows that do not fit, of a dry run
 @click.argument("topic")
 @click.argument("file", default="-")
 @click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow", "parquet"]), default=None)
-@output.default_option(
+@click.option(
     "--acks",
     type=click.Choice(["stored", "anchored"]),
-    default="anchored",
-    help="Wait for the node's promise, or for the ledger's anchor.",
+    default=None,
+    help="Wait for the node's word, or for the ledger's anchor; by default for all that the carrier can tell.",
 )
 @output.default_option("--batch-rows", type=click.IntRange(1), default=4096, help="Rows in a parcel, at most.")
 @output.default_option("--lanes", type=click.IntRange(1, 64), default=1, help="Lanes to spread rows over.")
@@ -58,6 +58,9 @@ BAD_SHOWN = 10  # rows that do not fit, of a dry run
     multiple=True,
     metavar="COLUMN FORMULA",
     help="Who may open a column, and with it the columns of its group; may be given several times.",
+)
+@click.option(
+    "--content", default="", help='On the fabric: what will be published, a formula over columns, "speed > 100".'
 )
 @click.option("--hide-policy", is_flag=True, help="Show the formula to the topic's subscribers alone.")
 @output.default_option(
@@ -75,13 +78,14 @@ def command(
     topic: str,
     file: str,
     format_: str | None,
-    acks: str,
+    acks: str | None,
     batch_rows: int,
     lanes: int,
     key: str | None,
     policy: str | None,
     by_column: tuple[tuple[str, str], ...],
     hide_policy: bool,
+    content: str,
     timeout_s: float,
     header: bool,
     resume: bool,
@@ -115,7 +119,8 @@ def command(
     if file == "-" and resume:
         raise Misuse("--resume needs a file: stdin cannot be read again")
     format_ = find_format(file, format_)
-    with _Untouched(file) as untouched, open_session(home) as session, naming(topic):
+    with _Untouched(file) as untouched, open_session(home, topic) as session, naming(topic):
+        acks = acks or session.acks_most
         place = _Place(session.identity.home, topic, file)
         if not dry_run:
             settle(session, topic)
@@ -139,10 +144,13 @@ def command(
                 key=key,
                 policy=dict(by_column) or policy,
                 hide_policy=hide_policy,
+                content=content,
                 linger_s=0.0,  # rows come in whole portions
                 anchor_check_s=0.1,  # somebody waits at a prompt
             )
         timeout_s = max(0.0, until - session.clock.monotonic())
+        for warning in publisher.warnings:
+            output.note(f"note: {warning}")
         try:
             source = RowFile(file, format_, publisher.schema.arrow, header=header, at_once=batch_rows)
             run.start = start = source.behind(start, skip)

@@ -86,7 +86,7 @@ def _change(session: Session, rule: RightRule, *, withdraw: bool) -> None:
 
     topic, principal, words, deny = rule["topic"], rule["principal"], rule["operations"], rule["deny"]
     names = Names(session)
-    identifier, operations = names.principal(principal), _operations(words, deny)
+    identifier, operations = names.principal(principal), to_operations(words, deny)
     token = None if topic.endswith("*") else names.topic(topic)
     pattern = topic if token is None else names.topic_name(token)
     mode = FORGET if withdraw else REMEMBER
@@ -118,7 +118,7 @@ def _matches(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
-def _operations(words: tuple[str, ...], deny: bool) -> int:
+def to_operations(words: tuple[str, ...], deny: bool = False) -> int:
     from tallystick.trust.right import Right
 
     operations = 0

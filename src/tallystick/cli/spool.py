@@ -112,22 +112,27 @@ def flush(topic: str | None, timeout_s: float, home: Path | None, tell: output.T
       tally spool flush --home car
     """
     counts: list[RowCounts] = []
+    settled: dict[str, int] = {}  # rows by what their carrier can tell of them
     trouble: TallystickError | None = None
     with open_session(home) as session:
         until = session.clock.monotonic() + timeout_s
         for one in {one.folder: one for one in _lanes(session, topic)}.values():
             _settle(session, one)
-            with session.within(max(0.0, until - session.clock.monotonic()) / 2):  # the rest is for sending
-                publisher = session.publisher(_named(session, one), acks="anchored", anchor_check_s=0.1)
+            names = _named(session, one)
+            ties = session.over(names)
+            with ties.within(max(0.0, until - session.clock.monotonic()) / 2):  # the rest is for sending
+                publisher = ties.publisher(names, acks=ties.acks_most, anchor_check_s=0.1)
             try:
                 publisher.close(max(0.0, until - session.clock.monotonic()))
             except TallystickError as error:
                 trouble = trouble or error
                 publisher.stop(0)
             counts.append(publisher.statistics().earlier)
+            told_rows = getattr(counts[-1], ties.acks_most)
+            settled[ties.acks_most] = settled.get(ties.acks_most, 0) + told_rows
     told = {name: sum(getattr(one, name) for one in counts) for name in ("stored", "anchored", "waiting", "not_taken")}
-    unproved, waiting, refused = told["stored"] - told["anchored"], told["waiting"], told["not_taken"]
-    said = f"{output.plural(told['anchored'], 'row')} anchored"
+    unproved, waiting, refused = told["stored"] - sum(settled.values()), told["waiting"], told["not_taken"]
+    said = ", ".join(f"{output.plural(rows, 'row')} {acks}" for acks, rows in sorted(settled.items()))
     if trouble is None and not (unproved or waiting or refused):
         tell(told, said if counts else "nothing waits in the spool")
         return

@@ -16,6 +16,7 @@ from tallystick.cli.doctor import Check, show_checks
 from tallystick.errors import Refused, TallystickError, Unavailable
 
 if TYPE_CHECKING:
+    from tallystick.client.session import Session
     from tallystick.identity.folder import Identity
     from tallystick.ledger.block import Head
     from tallystick.node.instance import Listening
@@ -52,6 +53,7 @@ def command(folder: Path | None, home: Path | None, tell: output.Tell) -> None:
 def _seen_by_identity(home: Path | None) -> Iterator[Check]:
     from tallystick.carriers.registry import own_way
     from tallystick.client.session import Session
+    from tallystick.identity.choices import read_choices
     from tallystick.identity.folder import Identity
 
     identity = Identity.load(home)
@@ -67,7 +69,16 @@ def _seen_by_identity(home: Path | None) -> Iterator[Check]:
             authority = _failed("authority", error)
         yield authority
         yield from _ledger(nodes, session.view.refresh, lambda: session.memory.trust)
-    way = own_way(identity.home)
+        way = own_way(identity.home)
+        if way is not None and way.scheme == "overlay":
+            yield _overlay(session, dict(way.settings))
+            return
+        for choice in read_choices(identity.home).values():
+            yield _serves(choice.carrier, choice.url)
+    if way is not None and way.scheme in ("mesh", "fabric"):
+        name = f"{way.scheme}://{way.settings[way.scheme]}"
+        yield Check(way.scheme, "ok", f"all topics of this identity go over {name}, by its node")
+        return
     yield Check("kafka", "none", "this identity goes through the node") if way is None else _kafka(dict(way.settings))
 
 
@@ -188,6 +199,24 @@ def _node_kafka(carrier: str, file: str | None) -> Check:
     except TallystickError as error:
         return _failed("kafka", error)
     return _kafka({"bootstrap.servers": carrier.removeprefix("kafka://"), **own})
+
+
+def _overlay(session: Session, settings: dict[str, str]) -> Check:
+    """Where the identity is linked, and whether it knows relays enough there."""
+    from tallystick.carriers.overlay.known_plans import KnownPlans
+    from tallystick.identity.overlay import known_relays
+
+    overlay, place = settings["overlay"], settings["edge"]
+    try:
+        plan = KnownPlans(session.view, session.clock).in_force(bytes.fromhex(overlay))
+        edge = plan.node(bytes.fromhex(place))
+    except TallystickError as error:
+        return _failed("overlay", error)
+    known, needed = known_relays(session.identity, edge), edge.faults + 1
+    found = f"edge {place} of {overlay}, plan {plan.version}: {len(known)} of {len(edge.relays)} relays are known"
+    if len(known) < needed:
+        return Check("overlay", "away", f"{found}, {needed} are needed", "tally principal address names them")
+    return Check("overlay", "ok", found)
 
 
 def _kafka(settings: dict[str, str]) -> Check:

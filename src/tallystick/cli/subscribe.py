@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tallystick.cli import output
 from tallystick.cli.common import home_option, naming, open_session, read_time
-from tallystick.errors import Misuse, Refused, Withheld
+from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 
 if TYPE_CHECKING:
     from tallystick.cli.rows import Writer
     from tallystick.client.reader import Finding
     from tallystick.client.subscribe import Received, Subscriber
+    from tallystick.runtime.sources import Clock
 
+T = TypeVar("T")
+
+TOLD_S = 1.0  # what passes sooner is not worth a line
 OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an authority: told, but nobody tampered
 
 
@@ -39,6 +45,9 @@ OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an autho
 @click.option("--interest", default="", help='Only rows that satisfy a formula: "speed > 120 && road::motorway".')
 @click.option("-n", "--max-rows", type=click.IntRange(1), default=None, help="Stop after so many rows.")
 @output.default_option("--follow/--no-follow", default=False, help="Wait for more, or stop at the end.")
+@output.default_option(
+    "--timeout", "timeout_s", type=float, default=60.0, help="Seconds to wait for nodes that are away or behind."
+)
 @output.default_option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow"]), default="jsonl")
 @click.option("--origin", is_flag=True, help="With JSON lines: add where each row lies, as tally prove wants it.")
 @output.default_option(
@@ -63,6 +72,7 @@ def command(
     interest: str,
     max_rows: int | None,
     follow: bool,
+    timeout_s: float,
     format_: str,
     origin: bool,
     on_bad: str,
@@ -73,8 +83,9 @@ def command(
     """Write the rows of TOPIC to stdout, each verified down to the ledger before it is shown.
 
     What was altered, withheld, repeated or forged is a finding: a line on stderr, and evidence in the identity's
-    folder. The exit code is 3 if somebody tampered. Columns under policies that your attributes do not satisfy are
-    left out (null in CSV and Arrow), and named on stderr.
+    folder. The exit code is 3 if somebody tampered, and 4 if no node answered for as long as --timeout allows, or all
+    were behind the ledger. Columns under policies that your attributes do not satisfy are left out (null in CSV and
+    Arrow), and named on stderr.
 
     \b
     Examples:
@@ -95,7 +106,7 @@ def command(
         raise Misuse("--from goes without --group: a group goes on where it stands", hint=hint)
     place = _start(start or "earliest")
     found = 0
-    with open_session(home) as session, naming(topic):
+    with open_session(home, topic) as session, naming(topic):
         evidence = f"the evidence is in {session.identity.home / 'evidence'}"
 
         def on_finding(finding: Finding) -> None:
@@ -115,8 +126,11 @@ def command(
             on_bad=on_bad,
             closed=closed,
         )
+        for warning in subscriber.warnings:
+            output.note(f"note: {warning}")
         try:
-            _read(subscriber, writer, max_rows, follow, origin, commit=group is not None)
+            patiently = partial(_patiently, session.clock, timeout_s)
+            _read(subscriber, writer, max_rows, follow, origin, patiently, commit=group is not None)
         except FoundError as stop:
             raise Refused(
                 f"stopped at a finding: {stop.reason}", reason=stop.reason, hint=f"{evidence}; --on-bad report goes on"
@@ -130,12 +144,37 @@ def command(
             if subscriber.closed_parcels:
                 passed = output.plural(subscriber.closed_parcels, "parcel")
                 output.note(f"{passed} passed over: no column of them opens with this identity's attributes")
+            if unwanted := subscriber.statistics().unwanted:
+                output.note(f"{output.plural(unwanted, 'parcel')} came in vain: nothing in them is of interest")
     if found:
         raise Refused(output.plural(found, "finding"), reason="findings", hint=evidence)
 
 
+def _patiently(clock: Clock, timeout_s: float, ask: Callable[[], T]) -> T:
+    """The answer, as soon as there is one: nodes that are away for a moment, or behind, are no trouble yet."""
+    began, is_told = clock.monotonic(), False
+    while True:
+        try:
+            return ask()
+        except Unavailable as error:
+            waited_s = clock.monotonic() - began
+            if waited_s >= timeout_s:
+                raise
+            if waited_s >= TOLD_S and not is_told:
+                is_told = True
+                output.note(f"waiting: {error}")
+            clock.pause(min(1.0 if error.retry_after_s is None else error.retry_after_s, timeout_s - waited_s))
+
+
 def _read(
-    subscriber: Subscriber, writer: Writer, max_rows: int | None, follow: bool, origin: bool, *, commit: bool
+    subscriber: Subscriber,
+    writer: Writer,
+    max_rows: int | None,
+    follow: bool,
+    origin: bool,
+    patiently: Callable[[Callable[[], Any]], Any],
+    *,
+    commit: bool,
 ) -> None:
     import pyarrow as pa
 
@@ -145,7 +184,7 @@ def _read(
         schema = pa.schema([field.with_nullable(True) for field in schema])
     while True:
         before = subscriber.positions()
-        received = subscriber.poll(None if follow else 0)
+        received: list[Received] = patiently(lambda: subscriber.poll(None if follow else 0))
         for one in received:
             data = one.batch.data if left is None else one.batch.data.slice(0, left)
             writer.write(data, schema, _origin(one) if origin else None, one.places)
@@ -157,7 +196,7 @@ def _read(
                 if left <= 0:
                     return  # nothing is committed: the rest of the parcel was not shown
         if commit:
-            subscriber.commit()
+            patiently(subscriber.commit)
         if not follow and not received and subscriber.positions() == before:
             return
 

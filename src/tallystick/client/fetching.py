@@ -8,22 +8,29 @@ A reader is also brought what it lacks (`Supplier`): permits, fronts of lanes an
 together. A range of ten thousand publishers takes as many permits, as many fronts, and the proofs of the checkpoints
 that they name; few requests bring all of it. Nothing is believed for having come in company: the reader checks each as
 if it had come alone. Where one answer of many is refused, each is asked for alone, and the refusal is that one's.
+
+A finding accuses somebody, so no node's lack is one. A node that was just restored, or has yet to catch up, knows
+neither our subscription nor the permits of what others show. So each node is asked, by itself; while one of them cannot
+be asked, nothing is known. That a permit was never issued is the ledger's to say.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
-from tallystick.carriers.carrier import Fetch, Fetched, LaneSought
+from tallystick.carriers.carrier import Fetch, Fetched, LaneFront, LaneSought, Matched
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.grants import Held
 from tallystick.client.reader import (
     Brought,
     Finding,
+    Lane,
     ParcelReader,
     PartitionReader,
     Placed,
@@ -38,18 +45,24 @@ from tallystick.client.reader import (
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import Ties, View
 from tallystick.crypto import merkle
-from tallystick.errors import Forged, Refused
+from tallystick.errors import Forged, Refused, Unavailable, Withheld
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
 from tallystick.ledger.contracts.identity import IDENTITIES
+from tallystick.ledger.contracts.permits import PERMITS
+from tallystick.ledger.contracts.retention import lets_go
 from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.parcel.verify import PermitBook
-from tallystick.trust.permit import Permit
+from tallystick.runtime.http1 import RefusedByPeer
+from tallystick.runtime.sources import Clock
+from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.receipt import stands_below
 
 log = logging.getLogger(__name__)
+
+UNANCHORED_S = 1.0  # for which it is believed that a publisher of what has no anchor yet was not revoked
 
 _Asked = tuple[bytes, int, int, int | None]  # the permit, the partition, the first offset, the anchored size
 
@@ -72,12 +85,14 @@ class Fetcher:
         self._coming: dict[int, tuple[_Asked, Future[Fetched]]] = {}  # by partition
         self._passed: dict[int, list[Finding]] = {}  # by partition: what was retired, and is yet to be told
         self._carrier, self._view, self._clock, self._settings = ties.carrier, ties.view, ties.clock, settings
+        self._anchors = ties.anchors
         self.reading = received(lambda header: self.wanted.asks_for(header))
         self.use(held.permit)
         check_tenant(ties.view, held.permit)
         book = PermitBook(ties.identity.instance, [ties.identity.authority])
         self._token = held.grant.token
-        self.topic = ReadTopic(ties.identity.instance, self._token, held.grant.settings.partitions, book)
+        is_part = bool(held.permit.labels) and isinstance(ties.carrier, Matched)
+        self.topic = ReadTopic(ties.identity.instance, self._token, held.grant.settings.partitions, book, is_part)
         self.supplier = Supplier(ties.node, ties.view, self.topic)
 
     def use(self, permit: Permit) -> None:
@@ -197,11 +212,22 @@ class Fetcher:
         return self._ask(self._permit, partition, offset, size, end=end)
 
     def anchor(self, partition: int) -> AnchorRow | None:
-        """The partition's newest anchor, proved under a checkpoint that is young enough."""
-        return self._view.row(ANCHORS(self._token, partition))
+        """The partition's newest anchor, proved under a checkpoint that is young enough. None of a carrier that anchors
+        nothing: what the ledger has is of another carrier's log."""
+        return self._view.row(ANCHORS(self._token, partition)) if self._anchors else None
+
+    def latest(self, partition: int) -> int:
+        """Where what comes from now on begins: behind the anchor, or on the carrier's word at the end of its log."""
+        if not self._anchors:
+            return self._ask(self._permit, partition, 0, None, end=1, stored=True, headers=True).end
+        anchor = self.anchor(partition)
+        return 0 if anchor is None else anchor.size
 
     def check_retired(self, partition: int, below: int) -> None:
-        """Returns if the ledger has the mark; a node that claims one that it does not have withholds."""
+        """Returns if the ledger has the mark; a node that claims one that it does not have withholds. Where nothing is
+        anchored there are no marks, and the reader's own node is believed, if the topic's owner lets anything go."""
+        if not self._anchors and lets_go(self._view.row(TOPICS(self._token))):
+            return
         mark = self._view.row(RETIRED(self._token, partition))
         if mark is None or below > mark.below:
             raise withheld(partition, f"the node calls offsets below {below} retired, the ledger does not")
@@ -228,12 +254,15 @@ class Revocations:
     an anchor below the height of the revocation stands, and so does what an older anchor covers, if the node proves
     that it came before the revocation and that the tree which is read continues its tree. A node that shows an older
     anchor than the last, another one, or none, makes more suspect and never less.
+
+    What is read before its anchor has no height to be held to: of its publisher the ledger is asked again after
+    `UNANCHORED_S`, not for every row. Until then its rows may pass, as they may while the newest block is under way.
     """
 
-    def __init__(self, node: RemoteNode, view: View, token: bytes) -> None:
-        self._node, self._view, self._token = node, view, token
-        # By publisher: the height of the revocation, or 0; and up to which height that is known.
-        self._known: dict[bytes, tuple[int, int]] = {}
+    def __init__(self, node: RemoteNode, view: View, token: bytes, clock: Clock) -> None:
+        self._node, self._view, self._token, self._clock = node, view, token, clock
+        # By publisher: the height of the revocation, or 0; up to which height that is known, and since when.
+        self._known: dict[bytes, tuple[int, int, float]] = {}
         # By publisher and partition: the offset below which it stands, in the tree of which size.
         self._found: dict[tuple[bytes, int], tuple[int, int]] = {}
 
@@ -241,13 +270,15 @@ class Revocations:
         """Ask together for all publishers of what is read, each under its anchor, of whom too little is known."""
         lacking = sorted({publisher for publisher, anchor in read if not self._is_known(publisher, anchor)})
         if lacking:
+            asked = self._clock.monotonic()
             rows = self._view.rows_at([IDENTITIES(publisher) for publisher in lacking], self._node.states)
             for publisher, (row, head) in zip(lacking, rows, strict=True):
-                self._known[publisher] = 0 if row is None else row.revoked, head.height
+                self._known[publisher] = 0 if row is None else row.revoked, head.height, asked
 
     def _is_known(self, publisher: bytes, anchor: AnchorRow | None) -> bool:
-        revoked, height = self._known.get(publisher, (0, -1))
-        return bool(revoked) or (anchor is not None and anchor.height <= height)
+        revoked, height, asked = self._known.get(publisher, (0, -1, -math.inf))
+        is_young = self._clock.monotonic() - asked < UNANCHORED_S
+        return bool(revoked) or (is_young if anchor is None else anchor.height <= height)
 
     def stands_below(self, publisher: bytes, partition: int, first: int, anchor: AnchorRow | None) -> int:
         """The offset below which what is read of a publisher that was learned of stands, from `first` on."""
@@ -293,11 +324,7 @@ class Supplier:
         refused = self.learn(headers)
         lanes, below, size, checkpoints = reader.lacks(headers, anchor, refused)
         node, place = self._node, (self.topic.token, reader.partition, permit)
-        fronts = _each(
-            lanes,
-            lambda lanes: node.lane_fronts([LaneSought(*place, *lane, below, size) for lane in lanes]),
-            lambda lane: node.lane_front(LaneSought(*place, *lane, below, size)),
-        )
+        fronts = self._fronts({lane: LaneSought(*place, *lane, below, size) for lane in lanes})
         newest, _ = self.view.accepted or (0, b"")
         proofs = _each(
             [(old, newest) for old in checkpoints if old <= newest],
@@ -307,10 +334,10 @@ class Supplier:
         return reader.take(parcels, anchor, Brought(refused, fronts, proofs), now_ms)
 
     def learn(self, headers: Iterable[Header]) -> dict[bytes, Refused]:
-        """Enter the permits that headers name in the topic's book. Returns those that are not to be had, or are none,
-        with the reason."""
+        """Enter the permits that headers name in the topic's book. Returns those that are none, with the reason. Raises
+        `Unavailable` or `Withheld` where one was issued, and no node shows it."""
         book, refused = self.topic.book, dict[bytes, Refused]()
-        named = dict.fromkeys(topic.permit for header in headers for topic in header.topics)
+        named = {topic.permit: topic.token for header in headers for topic in header.topics}
         permits = [identifier for identifier in named if identifier not in book]
         if len(permits) > 1:
             for data in self._node.permits(permits):
@@ -319,12 +346,63 @@ class Supplier:
         for identifier in permits:
             if identifier not in book:
                 try:
-                    book.add(self._node.permit(identifier))
-                    if identifier not in book:
-                        raise Forged("permit: another one was sent than was asked for", reason="unknown-permit")
-                except Refused as refusal:
-                    refused[identifier] = refusal
+                    self._of_any(partial(self._add_permit, identifier))
+                except (Refused, Unavailable) as error:
+                    refused[identifier] = self._judge(identifier, named[identifier], error)
         return refused
+
+    def _add_permit(self, identifier: bytes, node: RemoteNode) -> Permit:
+        self.topic.book.add(node.permit(identifier))
+        if identifier not in self.topic.book:
+            raise Forged("permit: another one was sent than was asked for", reason="unknown-permit")
+        return self.topic.book.get(identifier)
+
+    def _judge(self, identifier: bytes, token: bytes, error: Refused | Unavailable) -> Refused:
+        """What is wrong with a permit that no node shows, if the ledger does not vouch for it."""
+        row = self.view.row(PERMITS(identifier))
+        if row is None or (row.operation, row.token) != (Operation.ADVERTISE, token):
+            return error if isinstance(error, Refused) else Forged("permit: never issued", reason="unknown-permit")
+        if isinstance(error, RefusedByPeer):
+            message = f"permit {identifier.hex()[:8]} stands on the ledger, and no node shows it: {error}"
+            raise Withheld(message, reason="missing") from error
+        if isinstance(error, Unavailable):
+            raise error
+        return error
+
+    def _fronts(self, sought: Mapping[Lane, LaneSought]) -> dict[Lane, LaneFront | None]:
+        found: dict[Lane, LaneFront | None] = dict.fromkeys(sought)
+        if len(sought) > 1:
+            with suppress(Refused):
+                found = dict(zip(sought, self._node.lane_fronts([*sought.values()]), strict=True))
+        for lane in [lane for lane, front in found.items() if front is None]:
+            found[lane] = self._of_any(partial(_lane_front, sought[lane]))
+        return found
+
+    def _of_any(self, ask: Callable[[RemoteNode], A | None]) -> A | None:
+        """What the node at hand has, or else another; None where all say that there is none. Raises `Unavailable` where
+        one that may have it cannot be asked, or else the refusal."""
+        failures: list[Refused | Unavailable] = []
+        for node in self._nodes():
+            try:
+                found = ask(node)
+            except (Refused, Unavailable) as error:
+                failures.append(error)
+            else:
+                if found is not None:
+                    return found
+        if failures:
+            raise min(failures, key=lambda error: isinstance(error, Refused))
+        return None
+
+    def _nodes(self) -> Iterator[RemoteNode]:
+        """The node at hand, and for whoever goes on each of several by itself."""
+        yield self._node
+        if self._node.ask_another() > 1:
+            yield from self._node.each().values()
+
+
+def _lane_front(sought: LaneSought, node: RemoteNode) -> LaneFront | None:
+    return node.lane_front(sought)
 
 
 def _each(

@@ -26,6 +26,7 @@ from typing import Protocol
 from tallystick.authority.answers import authority_hash, erasure_key_name, key_hash, policy_key_name
 from tallystick.authority.client import AuthorityClient
 from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey
+from tallystick.carriers.carrier import Matched, Offer
 from tallystick.client.ties import Ties, View
 from tallystick.crypto.symmetric import named_hash, unwrap, wrap
 from tallystick.errors import CannotOpen, Forged, Malformed, Refused, TallystickError, Unavailable, Withheld
@@ -284,6 +285,14 @@ class Advertised:
         obtained.sort(key=lambda pair: pair[0].grant.token)
         self.held, self._names = [held for held, _ in obtained], [name for _, name in obtained]
         self.closed = False  # then what comes late is not kept: another process may have taken over
+        self._said: tuple[bytes, bytes] | None = None  # what will be published, and who may get it
+
+    def say(self, content: bytes, policy: bytes) -> None:
+        """Show our permits to the node for the first time; later on say otherwise what goes under them, to a carrier
+        that matches."""
+        before, self._said = self._said, (content, policy)
+        if before is not None and (before == self._said or not isinstance(self._carrier, Matched)):
+            return
         try:
             self.show()
         except Unavailable as error:  # rows gather in the spool until the node can be reached
@@ -304,6 +313,10 @@ class Advertised:
     def show(self) -> None:
         """Show our permits to the node."""
         for held in self.held:
+            if isinstance(self._carrier, Matched):
+                labels = held.grant.labels
+                code, keys = (b"", ()) if labels is None else (labels.code, labels.keys)
+                self._carrier.describe_offer(held.grant.permit, Offer(code, keys, *(self._said or ())))
             self._carrier.advertise(held.grant.permit)
 
     def update(self, wait_ms: int = 0) -> bool:

@@ -4,6 +4,9 @@ Everything is a signed entry of the member's own: joining, renewing, leaving, an
 compare-and-set under the group's fence. A node can refuse to carry them, but it cannot move an offset, and a member
 that lost its lease cannot commit.
 
+Where a carrier keeps groups at the principal's own node (the mesh), the same entries go there unsigned, under the same
+rules, and what stands is that node's word (`NodeBook`).
+
 A member reads the partitions that the ledger dealt to it and renews its lease from time to time. A partition whose
 offset another member moved is read again from there.
 """
@@ -11,17 +14,21 @@ offset another member moved is read again from there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from tallystick import wire
+from tallystick.carriers.carrier import GROUPS_PATH
+from tallystick.carriers.remote import RemoteNode
 from tallystick.client.reader import ParcelReader
-from tallystick.client.ties import Ties
+from tallystick.client.ties import Author, Ties, View
 from tallystick.crypto.symmetric import named_hash
-from tallystick.errors import Refused, Unavailable
+from tallystick.errors import Malformed, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS, OffsetRow
-from tallystick.ledger.contracts.state import Key
+from tallystick.ledger.contracts.state import Key, R
 
 LEASE_MS = 15_000  # a dead member's partitions are dealt anew after this
 _NAMES = "groups"  # a file in an identity's folder: the names of groups that it met, one JSON text a line
@@ -46,15 +53,52 @@ def note_name(home: Path, name: str) -> None:
             file.write(json.dumps(name) + "\n")
 
 
+class NodeBook:
+    """Groups as the principal's own node keeps them: it writes, and shows what stands, at once."""
+
+    def __init__(self, node: RemoteNode) -> None:
+        self._node = node
+
+    def write(self, *entry: bytes) -> None:
+        """Raises `Refused` as the ledger's contract does."""
+        self._ask(list(entry), [])
+
+    def row(self, key: Key[R]) -> R | None:
+        return self.rows([key])[0]
+
+    def rows(self, keys: Sequence[Key[R]]) -> list[R | None]:
+        return [key.read(value) for key, value in zip(keys, self._ask([], [bytes(key) for key in keys]), strict=True)]
+
+    def wait_for(self, key: Key[R], accept: Callable[[R | None], bool]) -> R | None:
+        """As a view of the ledger has it; but here is nothing to wait for."""
+        if not accept(row := self.row(key)):
+            raise Unavailable("the node does not show what was written", retry_after_s=1.0)
+        return row
+
+    def _ask(self, entry: list[bytes], keys: list[bytes]) -> list[Any]:
+        answer = wire.decode(self._node.post(GROUPS_PATH, wire.encode([1, entry, keys])), "groups")
+        if not isinstance(answer, list) or len(answer) != len(keys):
+            raise Malformed("groups: a row for each key expected")
+        return answer
+
+
+def _books(ties: Ties) -> tuple[Author | NodeBook, View | NodeBook]:
+    """Where a group's rows are written, and where they are read."""
+    if not ties.anchors:
+        return NodeBook(ties.node), NodeBook(ties.node)
+    assert ties.author is not None  # who only reads has no group
+    return ties.author, ties.view
+
+
 class Member:
     """One process's membership in a group that reads one topic."""
 
     def __init__(self, ties: Ties, group: str, token: bytes, partitions: int, renew_s: float) -> None:
-        assert ties.author is not None  # who only reads has no group
-        self._author, self._view, self._clock, self._renew_s = ties.author, ties.view, ties.clock, renew_s
+        self._author, self._view = _books(ties)
+        self._clock, self._renew_s = ties.clock, renew_s
         self.identifier, self._token, self._partitions = group_id(ties.identity.tenant, group), token, partitions
         self.member, self._principal = ties.entropy.bytes(16), ties.identity.principal
-        self.fence = 0
+        self.fence, self.principals = 0, list[bytes]()  # of all members, as the ledger last showed the group
         self._dealt = 0  # the fence when the partitions that we read were dealt to us
         self._renew_at = 0.0
         self._committed: dict[int, int] = {}
@@ -125,7 +169,7 @@ class Member:
         group = self._view.row(GROUPS(self.identifier))
         if group is None:
             return []
-        self.fence = group.fence
+        self.fence, self.principals = group.fence, list(dict.fromkeys(one[0] for one in group.members))
         members = [(principal, member) for principal, member, _ in group.members]
         me = (self._principal, self.member)
         return [p for p in range(self._partitions) if members and members[p % len(members)] == me]

@@ -18,28 +18,34 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
-from tallystick.carriers.carrier import NotStored, Outcome
+from tallystick.carriers.carrier import NotStored, Outcome, Sharing
 from tallystick.client import outbox as effects
 from tallystick.client.grants import Advertised
-from tallystick.client.lane_keys import Labelling, OwnLane, OwnPolicy, draw_secrets, open_lane, policy_state
+from tallystick.client.lane_keys import Labelling, LaneShare, OwnLane, OwnPolicy, draw_secrets, open_lane, policy_state
 from tallystick.client.outbox import Outbox, Rows, Spooled, Waiter
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import RowsMark, Spool, UnsureSpool
 from tallystick.client.ties import Ties
+from tallystick.crypto.blocks import Coding
+from tallystick.crypto.coding import encode as encode_body
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion
-from tallystick.errors import Forged, Refused, Unavailable
+from tallystick.errors import Forged, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS
-from tallystick.parcel.header import LaneRef, ParcelKind
+from tallystick.parcel.header import LaneRef, ParcelKind, TopicRef
 from tallystick.parcel.keys import KnownKeys
 from tallystick.parcel.open import open_batch, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.parcel.seal import Gap, Packed, pack
 from tallystick.parcel.verify import verify_own
 from tallystick.record.schema import Schema
-from tallystick.trust.promise import Promise
+from tallystick.trust.promise import JointPromise, Promise
+
+if TYPE_CHECKING:
+    from tallystick.carriers.overlay.known_plans import KnownPlans
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +101,9 @@ class Sealer:
             parcel = Parcel.decode(data)
             header, rows = parcel.header, own.rows_of(parcel, self._ties.identity)
             waiter = Waiter([], earlier=True)
-            yield Spooled(name, sequence, header.hash, rows, len(data), header.topics, locks, waiter)
+            one = Spooled(name, sequence, header.hash, rows, len(data), header.topics, locks, waiter)
+            one.is_held_back = own.is_held_back(header)
+            yield one
 
     def carry_out(self, effect: effects.Sealing, sealed: list[Spooled]) -> None:
         """Do what is asked. What was sealed is in `sealed`, also where `Unavailable` is raised behind it."""
@@ -180,7 +188,7 @@ class Sealer:
         """Seal the next parcel of a lane, with so many rows, and append it to the spool. If the disk does not take it,
         nobody will ever see it, and the lane stays where it was."""
         lane, ties = own.lane, self._ties
-        before = lane.sequence, lane.previous
+        before, lane.code = (lane.sequence, lane.previous), self._code
         try:
             parcel = seal(*content, now_ms=self._now_ms, entropy=ties.entropy.bytes(32), **options)
             self._spool.append(parcel, mark)
@@ -193,7 +201,20 @@ class Sealer:
         header, locks = parcel.header, own.secrets[-1].locks
         closes = header.kind is ParcelKind.CLOSE
         waiter = waiter or Waiter([])
-        return Spooled(lane.lane, header.sequence, parcel.hash, rows, size, header.topics, locks, waiter, closes)
+        one = Spooled(lane.lane, header.sequence, parcel.hash, rows, size, header.topics, locks, waiter, closes)
+        one.is_held_back = bool(header.groups) and own.secrets[-1].is_held_back
+        return one
+
+    def _code(self, body: bytes) -> Coding | None:
+        """The marks of a large body's coded blocks, where the carrier takes content apart."""
+        at_least, sharing = self._settings.coded_bytes, self._ties.sharing
+        if not at_least or len(body) < at_least or sharing is None:
+            return None
+        try:
+            split = sharing.parts(len(body))
+        except (Unavailable, Withheld):  # relays carry it whole
+            return None
+        return None if split is None else encode_body(body, *split).coding
 
     # ── Lanes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -216,9 +237,8 @@ class Sealer:
     def _open_lane(self, replaces: bytes | None = None, head: LaneRef | None = None) -> OwnLane:
         """A new lane, on record before anything is sealed in it."""
         ties, held, codec = self._ties, self._advertised.held, self._settings.codec
-        lane, secrets = open_lane(
-            ties.identity, held, self._now_ms, ties.entropy, codec=codec, continues=head, own=self.own_policy
-        )
+        locks: dict[str, Any] = {"own": self.own_policy, "sharing": self._sharing}
+        lane, secrets = open_lane(ties.identity, held, self._now_ms, ties.entropy, codec=codec, continues=head, **locks)
         own = OwnLane(lane, [secrets], replaces=replaces)
         self._record(own)
         return own
@@ -228,8 +248,8 @@ class Sealer:
         self._spool.put_lane(own.lane.lane, own.encode(self._ties.identity, self._ties.entropy))
 
     def _refreshed(self, own: OwnLane) -> OwnLane:
-        """The lane under new keys where the epoch, the erasure period, a policy, the attribute epoch or the schema
-        changed, or the old ones served long enough."""
+        """The lane under new keys where the epoch, the erasure period, a policy, the attribute epoch, the schema or the
+        overlay's plan changed, or the old ones served long enough."""
         identity, settings, held, now_ms = self._ties.identity, self._settings, self._advertised.held, self._now_ms
         lane, schema = own.lane, self._advertised.schema
         same_epoch = self._advertised.is_current(lane.topics)
@@ -237,9 +257,13 @@ class Sealer:
         worn = own.parcels >= settings.lane_parcels_max or own.size_bytes >= settings.lane_bytes_max
         policies = policy_state(held, schema, self.own_policy, now_ms)
         same_locks = (period, policies) == (own.secrets[-1].period, own.secrets[-1].policies)
-        if schema.hash == lane.schema.hash and same_epoch and same_locks and not worn:
+        may_stay = schema.hash == lane.schema.hash and same_epoch and same_locks
+        if may_stay and not worn and not self._is_share_over(own.secrets[-1].share, lane.topics):
             return own
-        fresh = draw_secrets(identity, lane.lane, held, schema, now_ms, self._ties.entropy, self.own_policy)
+        drawn = self._ties.entropy, self.own_policy, self._sharing
+        fresh = draw_secrets(identity, lane.lane, held, schema, now_ms, *drawn)
+        if may_stay and fresh.is_held_back and not own.secrets[-1].is_held_back:
+            return own  # no relay is there to take new shares: what relays have serves on
         before = lane.schema, lane.topics, lane.keys, own.secrets
         lane.change_schema(schema)
         lane.refresh(fresh.topics, fresh.keys)
@@ -251,6 +275,22 @@ class Sealer:
             raise
         own.parcels = own.size_bytes = 0
         return own
+
+    @property
+    def _sharing(self) -> Sharing | None:
+        return self._ties.sharing if self._settings.share_locks else None
+
+    def _is_share_over(self, share: LaneShare | None, topics: Sequence[TopicRef]) -> bool:
+        """Whether a lane key needs a share lock that it has not, or another one: relays forget shares in time."""
+        if self._sharing is None:
+            return share is not None
+        if share is not None and self._now_ms - share.created_ms > self._settings.share_lock_s * 1000:
+            return True
+        try:
+            version = self._sharing.version_for([topic.token for topic in topics])
+        except (Unavailable, Withheld):  # the one at hand will do
+            return False
+        return version != (None if share is None else share.plan)
 
     # ── What must be sealed again, and what is given up ──────────────────────────────────────────────────────────
 
@@ -316,6 +356,7 @@ class Sender:
         self._instance = ties.identity.instance
         self._keys = {node.subject: node.verify_key for node in ties.identity.nodes}
         self._vow: tuple[bytes, bytes, bytes] | None = None  # the last signature that held: node, signature, message
+        self._plans: KnownPlans | None = None
 
     def carry_out(self, effect: effects.SendingEffect) -> Callable[[], None]:
         """Do what is asked. Returns the event that tells the outbox what came of it."""
@@ -355,6 +396,11 @@ class Sender:
         """Whether the locks were taken, and the answer for each parcel, up to the first that was refused. Promises are
         held to their parcels before they count."""
         token, carrier, took_locks = effect.topic.token, self._ties.carrier, True
+        sendable = self._sendable(effect.parcels)
+        if not sendable:
+            if self._ties.sharing is not None:
+                self._ties.sharing.check()
+            return False, [NotStored(effects.HELD_BACK, "relays had no shares of its lane key")]
         try:
             if effect.locks:
                 carrier.put_locks(token, effect.topic.permit, effect.locks)
@@ -362,32 +408,50 @@ class Sender:
             if error.reason != "permit-ended":
                 return False, [NotStored(error.reason, str(error))]
             took_locks = False  # the first new parcel hears the same; what is stored already must not be sealed again
-        parcels = [self._spool.read(one.lane, one.sequence) for one in effect.parcels]
+        parcels = [self._spool.read(one.lane, one.sequence) for one in sendable]
         outcomes: list[Outcome] = []
-        for one, outcome in zip(effect.parcels, carrier.publish(token, parcels), strict=False):
+        for one, outcome in zip(sendable, carrier.publish(token, parcels), strict=False):
             outcomes.append(outcome)
             if isinstance(outcome, NotStored):
                 break
-            if not outcome.offsets:  # where nobody promises, the anchor alone will tell
+            if not outcome.offsets and not outcome.final:  # where nobody promises, the anchor alone will tell
                 self._check_promises(one, outcome.promises)
         return took_locks, outcomes
 
-    def _check_promises(self, one: Spooled, promises: Sequence[Promise]) -> None:
-        """Hold the node to its word: signed, for this parcel, for each of its topics."""
+    def _sendable(self, parcels: Sequence[Spooled]) -> list[Spooled]:
+        """Those before the first that is sealed under a share lock of which relays have no shares."""
+        return list(takewhile(lambda one: not one.is_held_back, parcels))
+
+    def _check_promises(self, one: Spooled, promises: Sequence[Promise | JointPromise]) -> None:
+        """Hold the node to its word: signed, for this parcel, for each of its topics. A joint promise is signed by
+        enough relays of the virtual node that the ledger entrusts the topic to."""
         if [promise.token for promise in promises] != [topic.token for topic in one.topics]:
             raise Forged("the node's promises are not for the parcel's topics", reason="bad-promise")
         for promise in promises:
+            if promise.parcel != one.parcel or promise.instance != self._instance:
+                raise Forged("the node's promise is for another parcel", reason="bad-promise")
+            if isinstance(promise, JointPromise):
+                self._known_plans.check_promise(promise)
+                continue
             key = self._keys.get(promise.node)
-            if key is None or promise.parcel != one.parcel or promise.instance != self._instance:
-                raise Forged("the node's promise is for another parcel, or another's", reason="bad-promise")
+            if key is None:
+                raise Forged("the node's promise is another's", reason="bad-promise")
             vow = (promise.node, *promise.signed_statement())
             if vow != self._vow:  # the promises of one answer share a signature
                 promise.verify(key)
                 self._vow = vow
 
+    @property
+    def _known_plans(self) -> KnownPlans:
+        from tallystick.carriers.overlay.known_plans import KnownPlans  # few publish to an overlay
+
+        self._plans = self._plans or KnownPlans(self._ties.view, self._ties.clock)
+        return self._plans
+
     def _check(self, effect: effects.CheckAnchor) -> tuple[list[tuple[Spooled, int]], tuple[Spooled, NotStored] | None]:
         """What the partition's proved anchor covers, and the first parcel of which the notary says that it refused it.
-        One proved anchor, one path per parcel. Raises `Forged` where something else is anchored in a promised place."""
+        One proved anchor, one path per parcel. Where something else is anchored in a promised place, a joint promise is
+        told to be displaced; for another's `Forged` is raised."""
         anchor = self._ties.view.row(ANCHORS(effect.token, effect.partition))
         below = [(one, offset) for one, offset in effect.parcels if anchor is not None and offset < anchor.size]
         if anchor is None or not below:
@@ -399,6 +463,9 @@ class Sender:
             try:
                 verify_inclusion(leaf_hash(one.parcel), offset, anchor.size, path, anchor.root)
             except Forged:
+                if one.is_joint:
+                    message = f"offset {offset} was promised, and went to another parcel"
+                    return proved, (one, NotStored(effects.DISPLACED, message))
                 reason = "" if one.promises else carrier.verdict(*place, offset)
                 if not reason:
                     raise
@@ -411,7 +478,7 @@ class Sender:
         accused node carries the accusation, and may be away."""
         if self._ties.author is None:
             return False
-        promise = effect.parcel.promises[0]
+        promise = next(one for one in effect.parcel.promises if isinstance(one, Promise))
         log.error("offset %d was promised and is not anchored", promise.offset)
         try:
             self._ties.author.write(entries.broken_promise(promise))

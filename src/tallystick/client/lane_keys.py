@@ -2,9 +2,9 @@
 keeps a lane.
 
 A lane key is refreshed when a topic's epoch changes, or after so many parcels or bytes: it is a fresh secret in a new
-topic lock, on an erasable topic a second one in an erasure lock of the current period, and where policies ask for
-attributes one more for each of them, which may differ by column group. Locks go to the carrier before the first parcel
-that names them.
+topic lock, on an erasable topic a second one in an erasure lock of the current period, where the carrier shares
+secrets among its relays another in a share lock, and where policies ask for attributes one more for each of them, which
+may differ by column group. Locks go to the carrier before the first parcel that names them.
 
 Policies say which attributes readers must hold to open a column group besides the topic's keys. The topic's owner may
 ask (a topic policy: the grant has a public half to seal to), and so may the publisher itself (`OwnPolicy`), from what
@@ -27,12 +27,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from tallystick import wire
 from tallystick.authority.grant import GrantLabels, GrantPolicies
+from tallystick.carriers.carrier import DrawnShare, Sharing
 from tallystick.client.grants import Advertised, Held
 from tallystick.crypto import hpke
 from tallystick.crypto.abe.capsule import program_for
@@ -87,6 +88,16 @@ class OwnPolicy:
         own = cls(None, {column: _read(text, space) for column, text in policy.items()}, hidden)
         own.by_group(schema)
         return own
+
+    def for_routing(self, schema: Schema, grants: Sequence[Held]) -> bytes:
+        """What whoever opens anything satisfies, encoded, for a carrier that brings it to nobody else. Empty where some
+        groups ask for less than others, where it is hidden, or where it names what other tenants grant: then all who
+        match get it, and the locks decide."""
+        asked = self.by_group(schema)
+        if self.hidden or len(asked) < len(schema.groups) or len(set(asked.values())) > 1:
+            return b""
+        formula, own = asked[0], _space(grants).namespace
+        return formula.encode() if all(one.namespace == own for one in formula.space.attributes) else b""
 
     def by_group(self, schema: Schema) -> dict[int, Formula]:
         """Each group's formula, where it has one."""
@@ -189,6 +200,19 @@ def _public(data: bytes) -> AttributePublicKey:
     return AttributePublicKey.decode(data)
 
 
+class LaneShare(NamedTuple):
+    """Of the share lock of a lane key: under which plan, since when, and whether relays have its shares. What is sealed
+    under one that they have not is never sent: it is sealed again when they are there."""
+
+    plan: int
+    created_ms: int
+    given: bool
+
+    @classmethod
+    def of(cls, drawn: DrawnShare | None) -> LaneShare | None:
+        return None if drawn is None else cls(drawn.plan, drawn.created_ms, drawn.given)
+
+
 @dataclass(frozen=True, repr=False)
 class LaneSecrets:
     """Locks of a lane key, and the keys behind them."""
@@ -198,6 +222,11 @@ class LaneSecrets:
     topics: tuple[TopicRef, ...]
     period: int | None
     policies: bytes  # `policy_state` when they were drawn
+    share: LaneShare | None = None
+
+    @property
+    def is_held_back(self) -> bool:
+        return self.share is not None and not self.share.given
 
 
 def draw_secrets(
@@ -208,6 +237,7 @@ def draw_secrets(
     now_ms: int,
     entropy: Entropy,
     own: OwnPolicy | None = None,
+    sharing: Sharing | None = None,
 ) -> LaneSecrets:
     """A fresh lane key for every column group of the lane, under the topics' current epochs and policies."""
     instance = identity.instance
@@ -223,6 +253,10 @@ def draw_secrets(
         secrets.append(entropy.bytes(32))
         place = (grants[0].grant.token, identity.principal, period)
         locks.append(ErasureLock.seal(secrets[1], instance, lane, *place, public).encode())
+    drawn = None if sharing is None else sharing.draw(instance, lane, list(epochs), now_ms)
+    if drawn is not None:
+        secrets.append(drawn.secret)
+        locks.append(drawn.lock)
     refs = [TopicRef(held.grant.token, held.permit.identifier, epochs[held.grant.token][0]) for held in grants]
     refs.sort(key=lambda ref: ref.token)
     permits = [ref.permit for ref in refs]
@@ -233,7 +267,8 @@ def draw_secrets(
         opened = [*secrets, *(secret for secret, _ in more)]
         keys.append(LaneKey.of(opened, names, instance=instance, lane=lane, group=group, permits=permits))
     every = dict.fromkeys([*locks, *(lock for more in closing for _, lock in more)])
-    return LaneSecrets(tuple(every), tuple(keys), tuple(refs), period, policy_state(grants, schema, own, now_ms))
+    state = policy_state(grants, schema, own, now_ms)
+    return LaneSecrets(tuple(every), tuple(keys), tuple(refs), period, state, LaneShare.of(drawn))
 
 
 def open_lane(
@@ -245,6 +280,7 @@ def open_lane(
     codec: str,
     continues: LaneRef | None = None,
     own: OwnPolicy | None = None,
+    sharing: Sharing | None = None,
 ) -> tuple[Lane, LaneSecrets]:
     """A new lane of these topics, which share one schema."""
     schema = grants[0].schemas[-1]
@@ -253,7 +289,7 @@ def open_lane(
     if len({held.is_padded for held in grants}) > 1:
         raise Misuse("a padded topic does not share a lane with one that is not")
     name = entropy.bytes(16)
-    secrets = draw_secrets(identity, name, grants, schema, now_ms, entropy, own)
+    secrets = draw_secrets(identity, name, grants, schema, now_ms, entropy, own, sharing)
     lane = _lane(identity, name, schema, secrets, grants[0].is_padded, codec)
     lane.continues = continues
     return lane, secrets
@@ -290,7 +326,13 @@ class OwnLane:
         """As the spool keeps it, under the publisher's own key."""
         lane = self.lane
         secrets = [
-            [list(one.locks), [[key.key, list(key.locks)] for key in one.keys], one.period, one.policies]
+            [
+                list(one.locks),
+                [[key.key, list(key.locks)] for key in one.keys],
+                one.period,
+                one.policies,
+                *([] if one.share is None else [list(one.share)]),
+            ]
             for one in self.secrets
         ]
         topics = [[topic.token, topic.permit, topic.epoch] for topic in lane.topics]
@@ -308,8 +350,15 @@ class OwnLane:
         _, name, topics, schema, kept, padded, codec, end, replaces = value
         refs = tuple(TopicRef(*topic) for topic in topics)
         secrets = [
-            LaneSecrets(tuple(locks), tuple(LaneKey(key, tuple(names)) for key, names in keys), refs, period, policies)
-            for locks, keys, period, policies in kept
+            LaneSecrets(
+                tuple(locks),
+                tuple(LaneKey(key, tuple(names)) for key, names in keys),
+                refs,
+                period,
+                policies,
+                *(LaneShare(*one) for one in share),
+            )
+            for locks, keys, period, policies, *share in kept
         ]
         lane = _lane(identity, name, Schema.decode(schema), secrets[-1], padded, codec)
         if newest is not None:
@@ -321,6 +370,13 @@ class OwnLane:
     def ring(self) -> KnownKeys:
         """The keys that open its parcels."""
         return KnownKeys(key for one in self.secrets for key in enumerate(one.keys))
+
+    def is_held_back(self, header: Header) -> bool:
+        """Whether a parcel of the lane was sealed under a share lock that relays have no shares of."""
+        if not header.groups:
+            return False
+        names = header.groups[0].locks
+        return any(one.is_held_back for one in self.secrets if one.keys[0].locks == names)
 
     def rows_of(self, parcel: Parcel, identity: Identity) -> int:
         """How many rows a parcel of the lane holds. With padding on, its body says so, which must be opened."""

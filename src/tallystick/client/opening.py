@@ -32,6 +32,7 @@ from weakref import WeakKeyDictionary
 
 from tallystick.authority.client import AuthorityClient
 from tallystick.authority.grant import Grant
+from tallystick.carriers.carrier import Carrier, Matched, Sharing
 from tallystick.client.grants import Held
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import ReaderTies
@@ -43,7 +44,7 @@ from tallystick.later import np
 from tallystick.ledger.contracts.epochs import ERASURES
 from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.keys import KeyRing, KnownKeys, LaneKeys
-from tallystick.parcel.locks import MissingKey, PolicyPlace
+from tallystick.parcel.locks import MissingKey, MissingShare, PolicyPlace
 from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import NoRoom, Oversized, Room, VerifiedParcel, describe
 from tallystick.policy.content import read_interest, wanted_rows
@@ -57,6 +58,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SKEW_MS = 10_000  # how far clocks may differ about when an attribute epoch begins
+SHARE_MOMENT_S = 0.5  # how long opening waits for shares; then it is tried again later
 NULL_BYTES = 8  # of a value in a column that older rows lack
 
 _Columns = tuple[Batch | None, tuple[int, ...]]
@@ -81,6 +83,8 @@ class Opener:
         self._begun: WeakKeyDictionary[VerifiedParcel, Future[_Columns]] = WeakKeyDictionary()
         self._room = Room(settings.opened_bytes_max)
         self._authority, self._view, self._settings = ties.authority, ties.view, settings
+        self._sharing, self._clock = ties.sharing, ties.clock
+        self._missed: dict[bytes, float] = {}  # share locks whose secrets have not come, and since when that is known
         attributes = AttributeHolder(
             ties.authority,
             ties.clock,
@@ -120,7 +124,7 @@ class Opener:
         if begun is not None:
             found, closed = begun.result()
         else:
-            found, closed = self._opened(lambda: self._open(verified, self.ring, schema))
+            found, closed = self._opened(verified, lambda: self._open(verified, self.ring, schema))
         kept = [group for group in range(len(target.groups)) if group not in closed]
         names = tuple(name for group in closed for name in target.groups[group])
         if found is None:
@@ -137,16 +141,30 @@ class Opener:
 
     def content(self, verified: VerifiedParcel) -> bytes:
         """What a gap or a commit parcel says. Raises `MissingKey` or `CannotOpen`."""
-        return self._opened(lambda: open_content(verified, self.ring))
+        return self._opened(verified, lambda: open_content(verified, self.ring))
 
-    def _opened(self, opening: Callable[[], T]) -> T:
+    def _opened(self, verified: VerifiedParcel, opening: Callable[[], T]) -> T:
         """Open a parcel, asking once for keys that we lack. Raises `Unavailable` if one is to come."""
         try:
-            return ask_once(opening, self.update_keys)
+            if self._sharing is None:
+                return ask_once(opening, self.update_keys)
+            source = ShareSource(self._sharing, self.held.permit.identifier, self.ring, self._clock)
+            place = verified.publisher, verified.header
+            return source.opened(*place, lambda: ask_once(opening, self.update_keys))
+        except MissingShare as error:
+            self._await_share(error)
+            raise
         except MissingKey as error:
             if self._is_coming(error.epoch):
                 raise Unavailable(f"the authority has yet to begin epoch {error.epoch}", retry_after_s=1.0) from error
             raise
+
+    def _await_share(self, error: MissingShare) -> None:
+        """Raise `Unavailable` while a secret may be on its way."""
+        if self._sharing is not None:
+            now = self._clock.monotonic()
+            if now < self._missed.setdefault(error.lock, now) + self._settings.shares_wait_s:
+                raise Unavailable(str(error), retry_after_s=0.1) from error
 
     def _is_coming(self, epoch: int | None) -> bool:
         """Whether the epoch is announced and its key not given out: by the authority's clock it has not begun, though
@@ -203,6 +221,40 @@ def ask_once(opening: Callable[[], T], update: Callable[[], object]) -> T:
     except MissingKey:
         update()
         return opening()
+
+
+@dataclass(frozen=True)
+class ShareSource:
+    """Where the secrets of share locks come from, under a permit, for a ring."""
+
+    sharing: Sharing
+    permit: bytes
+    ring: KeyRing
+    clock: Clock
+    wait_s: float = SHARE_MOMENT_S
+
+    def opened(self, publisher: bytes, header: Header, opening: Callable[[], T]) -> T:
+        """Open a parcel with the secrets of its own publisher's locks; what is lacking is asked for, and waited for.
+        Raises `MissingShare`."""
+        for name in {name for group in header.groups for name in group.locks}:
+            if (publisher, name) in self.sharing.opened:
+                self.ring.add_share(name, self.sharing.opened[publisher, name])
+        until = self.clock.monotonic() + self.wait_s
+        while True:
+            try:
+                return opening()
+            except MissingShare as error:
+                if not self.bring(publisher, error.lock, until):
+                    raise
+
+    def bring(self, publisher: bytes, lock: bytes, until: float) -> bool:
+        """Whether the secret of a lock is on the ring, if need be at the given time."""
+        while (secret := self.sharing.want(publisher, lock, self.permit)) is None:
+            if self.clock.monotonic() >= until:
+                return False
+            self.clock.pause(0.02)
+        self.ring.add_share(lock, secret)
+        return True
 
 
 def within_room(opening: Callable[[], T], is_first: bool, begin_round: Callable[[], object]) -> T:
@@ -264,6 +316,12 @@ class Interest:
         if self._read is None or self._read[0] != schema:
             self._read = schema, read_interest(self.text, schema.arrow)
         return self._read[1]
+
+    def show(self, carrier: Carrier, held: Held) -> None:
+        """Show a subscriber's permit to the carrier; one that matches is told what is wanted, too."""
+        if self.text and isinstance(carrier, Matched):
+            carrier.describe_interest(held.grant.permit, self.formula(held.schemas[-1]).encode())
+        carrier.subscribe(held.grant.permit)
 
     def only(self, batch: Batch, schema: Schema) -> tuple[Batch, Places | None]:
         """The rows that are meant and their places in the batch, or None where it is all of them. The batch may lack

@@ -9,6 +9,10 @@ A lane's parcels are one run of sequences. Three marks cut it, and a parcel's st
 A parcel leaves when an anchor covers it in each of its topics. The first parcel that is refused stops its lane: the
 lane goes on, is sealed again in a new one, or ends.
 
+A promise that no anchor kept is brought to the ledger, if one node gave it. A joint promise is no single relay's word:
+in an overlay the first anchor wins, and whoever orders may have lied to those who signed, or be gone. So there the
+parcel is sent again, and takes whatever place it gets.
+
 Two hands carry out what is decided, one effect at a time each. The sealing hand takes `next_seal` (`hands.Sealer`), the
 sending hand takes `next_send` (`hands.Sender`); whoever drives them (publish.py) brings the outcome back as the event
 that stands beside the effect. Nothing here is thread-safe; every call takes microseconds.
@@ -27,16 +31,19 @@ from tallystick.client.grants import RIGHT_HINT, RIGHT_REASONS
 from tallystick.client.lane_keys import OwnPolicy
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import RowsMark
-from tallystick.errors import Forged, Refused, TallystickError, Unavailable
+from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable
 from tallystick.parcel.header import LaneRef, TopicRef
 from tallystick.parcel.seal import Gap, Packed
 from tallystick.record.batch import Batch
-from tallystick.trust.promise import Promise
+from tallystick.trust.promise import JointPromise, Promise
 
 log = logging.getLogger(__name__)
 
 QUOTA_PAUSE_S = 30.0
 EPOCH_PAUSE_S = 1.0
+
+HELD_BACK = "held-back"  # the reason of a parcel that must not be sent as it is
+DISPLACED = "displaced"  # the reason of a parcel whose place an anchor gave to another
 
 Place = tuple[bytes, int, int]  # token, partition, offset
 
@@ -131,8 +138,15 @@ class Spooled:
     closes: bool = False
     offsets: tuple[Place, ...] = ()  # where the carrier put it
     unanchored: set[Place] = field(default_factory=set)
-    promises: tuple[Promise, ...] = ()
+    promises: tuple[Promise | JointPromise, ...] = ()
     promised_at: float = 0.0
+    is_told: bool = False  # that it was delivered
+    is_held_back: bool = False  # sealed under a share lock that relays have no shares of: it must not be sent
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether an overlay's relays promised it together, in one topic at the least."""
+        return any(isinstance(promise, JointPromise) for promise in self.promises)
 
 
 @dataclass(frozen=True)
@@ -301,6 +315,7 @@ class Outbox:
         self.reports: list[tuple[OnDelivery, TallystickError | None, Delivery | None]] = []  # for the caller's thread
         self.counts: Counter[str] = Counter()  # of parcels, as the statistics name them
         self._anchored_rows: Counter[bool] = Counter()  # by whether an earlier process took them
+        self._final_rows: Counter[bool] = Counter()  # stored, and never to be anchored
         self._ended_rows: Counter[bool] = Counter()
         self._last_error = ""
         self.tracks: dict[bytes, LaneTrack] = {}
@@ -466,8 +481,20 @@ class Outbox:
             one.unanchored = set(one.offsets)
             track.stored, track.head = one.sequence + 1, LaneRef(one.lane, one.sequence, one.parcel)
             self.counts["stored"] += 1
-            if self._settings.acks == "stored":
+            if outcome.final and self._settings.acks == "anchored":
+                self.fail(Misuse("this carrier anchors nothing", hint="acks=stored is all that it can tell"))
+                return
+            if outcome.final:
+                self._let_go(one, track)
+            elif self._settings.acks == "stored":
                 self._delivered(one)
+
+    def _let_go(self, one: Spooled, track: LaneTrack) -> None:
+        """The carrier anchors nothing: what it took is delivered, and its copy goes."""
+        self._delivered(one)
+        del track.parcels[one.sequence]
+        self._final_rows[one.waiter.earlier] += one.rows
+        self._forget(one.lane, [one.sequence])
 
     def pause(self, error: Unavailable, now: float) -> None:
         """Ask nobody for a while."""
@@ -487,6 +514,10 @@ class Outbox:
                 track.stored = expected  # the node has less than we thought: it said so, and the spool still has it
             case "ahead":
                 self._end(lane, Forged(f"the node lost parcel {expected}, which it had promised", reason="lost"))
+            case reason if reason == DISPLACED:  # and sent again: it waits in the spool
+                self.pause(Unavailable(refusal.message), now)
+            case reason if reason == HELD_BACK:  # relays are there again, and will take other shares
+                self._seal_again(lane)
             case "unknown-lock":
                 track.locks_sent.clear()
             case "not-advertised" | "permit-ended" if not self._permits.covers(one.topics):
@@ -549,8 +580,11 @@ class Outbox:
                 return None
             self._check_at = now + self._settings.anchor_check_s
             late = [one for one in unproved if one.promises and now - one.promised_at > self._settings.promise_s]
+            for one in late:
+                if one.is_joint:
+                    self._send_again(one)
             places = sorted({place[:2] for one in unproved for place in one.unanchored})
-            self._checks = deque([*places, *(AccuseNode(one) for one in late)])
+            self._checks = deque([*places, *(AccuseNode(one) for one in late if not one.is_joint)])
         while self._checks:
             check = self._checks.popleft()
             if isinstance(check, AccuseNode):
@@ -561,6 +595,11 @@ class Outbox:
             if found:
                 return CheckAnchor(*check, [(one, offset) for one, (_, _, offset) in found])
         return None
+
+    def _send_again(self, one: Spooled) -> None:
+        """It counts as stored no more, and nothing behind it does."""
+        track = self.tracks[one.lane]
+        track.stored = min(track.stored, one.sequence)
 
     @property
     def _unproved(self) -> list[Spooled]:
@@ -575,7 +614,7 @@ class Outbox:
         now: float,
     ) -> None:
         """An anchor covers these parcels at these offsets; a copy may go when it is covered in every topic. One may be
-        `judged`: nobody promised it, and the notary says that it refused it."""
+        `judged`: nobody promised it, and the notary says that it refused it; or its place is another's."""
         done: dict[bytes, list[int]] = {}
         for one, offset in proved:
             track = self.tracks.get(one.lane)
@@ -595,7 +634,7 @@ class Outbox:
             one, refusal = judged
             track = self.tracks.get(one.lane)
             if track is not None and not track.halted and one in track.unproved:
-                track.stored = one.sequence  # nothing behind it counts either
+                self._send_again(one)
                 self._refused(one.lane, one, refusal, now)
 
     def accused(self, effect: AccuseNode, told: bool) -> None:
@@ -613,9 +652,12 @@ class Outbox:
     # ── What callers are told ─────────────────────────────────────────────────────────────────────────────────────
 
     def _delivered(self, one: Spooled) -> None:
-        earlier = one.waiter.earlier
+        """Tell whoever waits, once: it may be sent again."""
+        if one.is_told:
+            return
+        one.is_told, earlier = True, one.waiter.earlier
         self._report(one.waiter, None, Delivery(one.parcel, one.lane, one.sequence, one.rows, one.offsets, earlier))
-        one.waiter = Waiter([], earlier=earlier)  # it may be sent again, and counts once
+        one.waiter = Waiter([], earlier=earlier)  # nobody, whatever becomes of it
 
     def _report(self, waiter: Waiter, error: TallystickError | None, delivery: Delivery | None) -> None:
         if self._on_delivery is not None:
@@ -668,4 +710,5 @@ class Outbox:
         for track in self.tracks.values():
             unproved += sum(one.rows for one in track.unproved if one.waiter.earlier is earlier)
             unsent += sum(one.rows for one in track.unsent if one.waiter.earlier is earlier)
-        return RowCounts(anchored + unproved, anchored, unsent + unsealed, self._ended_rows[earlier] + dropped)
+        stored = anchored + unproved + self._final_rows[earlier]
+        return RowCounts(stored, anchored, unsent + unsealed, self._ended_rows[earlier] + dropped)

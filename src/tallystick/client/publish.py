@@ -43,6 +43,7 @@ from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import RowsMark, Spool, UnsureSpool
 from tallystick.client.ties import Ties
 from tallystick.errors import Forged, Misuse, TallystickError, Unavailable, Withheld
+from tallystick.policy.content import read_content
 from tallystick.record.batch import Batch
 from tallystick.record.gather import to_batches
 from tallystick.record.schema import Schema
@@ -74,6 +75,7 @@ class Publisher:
         background: bool = True,
     ) -> None:
         """The spool is on `disk`."""
+        self.warnings: tuple[str, ...] = ()  # what its carrier has to say of the topics
         self._clock, self._settings = ties.clock, settings
         self._lock = threading.RLock()  # rows that gather, and the outbox; held for moments
         self._changed = threading.Condition(self._lock)
@@ -82,13 +84,13 @@ class Publisher:
         self._since_ms = 0
         self._next_lane = 0
         self._advertised = Advertised(topics, ties)
+        own = OwnPolicy.of(settings.policy, settings.hide_policy, self._advertised.held, self.schema)
+        self._say(own)
         self._labelling = Labelling(self._advertised, ties.entropy)
         self._spool = Spool(disk, settings.spool_segment_bytes_max)
         self._outbox = Outbox(settings, self._advertised, on_delivery)
         self._sealer = Sealer(ties, self._advertised, self._labelling, self._spool, settings, background=background)
-        self._sealer.own_policy = OwnPolicy.of(
-            settings.policy, settings.hide_policy, self._advertised.held, self.schema
-        )
+        self._sealer.own_policy = own
         self._sender = Sender(ties, self._advertised, self._spool, self._outbox)
         for lane in self._sealer.recover():
             self._outbox.recover(*lane, now=self._clock.monotonic())
@@ -101,6 +103,17 @@ class Publisher:
             ]
             if settings.keys_wait_ms:
                 _started("publisher keys", self._follow_keys)
+
+    @property
+    def tokens(self) -> list[bytes]:
+        """Of its topics."""
+        return [one.grant.token for one in self._advertised.held]
+
+    def _say(self, own: OwnPolicy | None) -> None:
+        """To a carrier that matches: what will be published, and who may get it."""
+        schema, content = self.schema, self._settings.content
+        policy = b"" if own is None else own.for_routing(schema, self._advertised.held)
+        self._advertised.say(read_content(content, schema.arrow).encode() if content else b"", policy)
 
     # ── 1. Gather ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,6 +227,7 @@ class Publisher:
         with self._telling():
             self._cut_rows()
             self._outbox.order(ChangePolicy(own))
+        self._say(own)
 
     def poll(self, timeout_s: float = 0.0) -> int:
         """Serve delivery callbacks, in the caller's thread. Returns how many there were."""
@@ -440,7 +454,8 @@ def _cut(batch: pa.RecordBatch, rows_max: int, bytes_max: int) -> list[tuple[pa.
     if rows == 1:
         raise Misuse(
             f"a record of {size} bytes does not fit a parcel of {bytes_max}",
-            hint="store large objects elsewhere and publish their hash, or raise parcel_bytes_max",
+            hint="put it into an object and publish its reference (session.objects.put, tally object put), "
+            "or raise parcel_bytes_max",
         )
     half = rows // 2
     if half > rows_max:

@@ -185,6 +185,7 @@ class ReadTopic:
     token: bytes
     partitions: int
     book: PermitBook
+    is_part: bool = False  # only a part was asked for, of a carrier that does not send even the headers of the rest
 
 
 class Lacking(NamedTuple):
@@ -199,8 +200,8 @@ class Lacking(NamedTuple):
 class Brought(NamedTuple):
     """What a reader was told for one range, or why it could not be."""
 
-    refused: Mapping[bytes, Refused]  # permits that are not to be had, or are none
-    fronts: Mapping[Lane, LaneFront | Refused | None]
+    refused: Mapping[bytes, Refused]  # permits that are none
+    fronts: Mapping[Lane, LaneFront | None]  # none where every node says that there is none
     proofs: Mapping[tuple[int, int], Sequence[bytes] | Refused]  # between two sizes of the ledger
 
     def consistency(self, old: int, new: int) -> Sequence[bytes]:
@@ -249,6 +250,7 @@ class PartitionReader(Generic[V]):
         self.anchor: AnchorRow | None = None  # the last that its user had proved
         self._first = offset
         self.heads: dict[Lane, LaneHead] = {}
+        self.unasked = 0  # parcels of lanes that did not come and may not have been asked for
         self._seen: set[tuple[int, bytes]] = set()
         # Of the range that is being taken: what was brought for it, its anchor, and the time that counts for it.
         self._brought, self._time_ms = Brought({}, {}, {}), 0
@@ -356,13 +358,21 @@ class PartitionReader(Generic[V]):
                 items = items[len(run) :]
             if bad is not None:
                 offset, parcel = items[0]
-                found.append(self._explain(bad, offset, parcel, publisher))
+                if self._is_unasked(bad):
+                    self.unasked += parcel.header.sequence - (-1 if head is None else head.sequence) - 1
+                else:
+                    found.append(self._explain(bad, offset, parcel, publisher))
                 # Go on behind it; a repeated parcel moves nothing.
                 if head is None or parcel.header.sequence > head.sequence:
                     found += self._verify_alone(offset, parcel)
                     head = self._remember(publisher, parcel)
                 items = items[1:]
         return found
+
+    def _is_unasked(self, bad: Refused) -> bool:
+        """Whether what is missing may be what nobody here asked for. It may be lost as well: that our own node knows
+        (`tally fabric status`), and nothing here proves."""
+        return self._topic.is_part and bad.reason == "missing"
 
     def _contiguous(
         self, items: Sequence[tuple[int, Parcel]], head: LaneHead | None
@@ -416,8 +426,6 @@ class PartitionReader(Generic[V]):
         if proved is None:  # on the carrier's word, as the parcel itself
             return LaneHead(header.sequence - 1, header.previous, b"", b"", self._time_ms, False)
         shown = self._brought.fronts.get((publisher, header.lane))
-        if isinstance(shown, Refused):
-            raise shown
         if shown is None:
             raise Withheld(f"{describe(header)}: the node does not show the parcel before it", reason="missing")
         front = Parcel.decode_front(shown.front)

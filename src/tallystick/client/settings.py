@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from tallystick.errors import Misuse
 
@@ -33,12 +34,22 @@ class PublisherSettings:
     keys_wait_ms: int = 20_000  # the long poll for news of keys; 0: they are asked for when a node refuses an epoch
     policy: str | Mapping[str, str] | None = None  # who may open: a formula over attributes, or formulas by column
     hide_policy: bool = False  # under the topic lock, from node and outsiders
+    # What will be published, for a carrier that brings it to those alone who want it (the fabric): a formula over the
+    # topic's columns, or their values. Rows that it does not cover may come to nobody.
+    content: str | Mapping[str, Any] = ""
+    # On an overlay lane keys need a secret that is split among its relays, besides the topic's keys. Off: those alone.
+    share_locks: bool = True
+    share_lock_s: float = 900.0  # then the lane key is refreshed: relays keep shares for an hour
+    coded_bytes: int = 0  # on an overlay larger bodies travel as coded blocks (extra `overlay`: zfec); 0: all go whole
     write: tuple[bytes, int] | None = None  # (write, batch): all rows are pending until the commit parcel lists them
 
     def __post_init__(self) -> None:
         _check_choice(self.acks, "acks", "stored", "anchored")
         _check_choice(self.when_full, "when_full", "block", "gap")
         _check_number(self.lanes, "lanes", 1, 64)
+        _check_number(self.lane_parcels_max, "lane_parcels_max", 1, 1 << 32)
+        _check_number(self.lane_bytes_max, "lane_bytes_max", 1, 1 << 50)
+        _check_number(self.coded_bytes, "coded_bytes", 0, 1 << 30)
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,7 @@ class SubscriberSettings:
     schema_version: int | None = None  # None: the newest, older rows with nulls
     interest: str = ""  # a formula over the topic's columns: only rows that satisfy it are delivered
     closed: str = "omit"  # columns that our attributes do not open are left out; or error
+    shares_wait_s: float = 30.0  # for the secret of a share lock, before a parcel counts as one that does not open
     attributes_again_s: float = 30.0  # what is closed may have been opened to us since: ask so often
     fetch_bytes_max: int = 4 << 20
     opened_bytes_max: int = 256 << 20  # that one `poll` opens; a parcel that alone is larger is found, not opened

@@ -89,6 +89,8 @@ class SubscriberStatistics:
     findings: int
     behind: int  # parcels between the anchors at hand and what was delivered
     waiting: int  # verified, not yet delivered
+    unwanted: int = 0  # parcels that came and hold nothing of interest: false deliveries
+    unasked: int = 0  # parcels that did not come and were not asked for; a carrier that matches may have lost some
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,9 @@ class Subscriber:
         on_finding: Callable[[Finding], None] | None = None,
     ) -> None:
         """A subscriber alone, or a member of the group of this name."""
+        self.warnings: tuple[str, ...] = ()  # what its carrier has to say of the topic
         self._carrier, self._authority, self._view = ties.carrier, ties.authority, ties.view
-        self._node = ties.node
+        self._node, self._sharing = ties.node, ties.sharing
         self._clock, self._settings, self._on_finding = ties.clock, settings, on_finding
         # What lies in the log is older than this permit: ask for the keys of all epochs, unless only new rows are read.
         only_new = settings.start == "latest" and group is None
@@ -130,7 +133,7 @@ class Subscriber:
         held = self._obtain()
         self.token, self.partitions = held.grant.token, held.grant.settings.partitions
         self._check_partitions(group)
-        ties.carrier.subscribe(held.grant.permit)
+        self._interest.show(self._carrier, held)
         self._pool = ThreadPoolExecutor(settings.threads + 1, "subscriber") if settings.threads else None
         self._opener = Opener(ties, held, settings, self._pool)
         if self._interest:
@@ -150,12 +153,14 @@ class Subscriber:
         )
         self._stop_with: FoundError | None = None  # what the next round raises: what came before it was delivered first
         self._told: set[tuple[bytes, int]] = set()
-        self._revocations = Revocations(ties.node, ties.view, self.token)
+        self._revocations = Revocations(ties.node, ties.view, self.token, ties.clock)
         self._stopping = False
+        self._blamed = 0  # rounds in a row that ended with what somebody withheld
         self._refused: Refused | None = None  # the right is gone: whoever keeps asking ends on the blacklist
         self.findings: list[Finding] = []
         self.closed_parcels = 0  # of which our attributes opened nothing
         self._rows = self._parcels = 0  # that were delivered
+        self._unwanted = 0  # parcels
 
     def _obtain(self, *, again: bool = False) -> Held:
         try:
@@ -182,6 +187,8 @@ class Subscriber:
             error, self._stop_with = self._stop_with, None
             raise error
         self._assign()
+        if self._sharing is not None:
+            self._sharing.collect()
         self._fetched_bytes = 0
         self._opener.begin_round()
         received: list[Received] = []
@@ -190,6 +197,7 @@ class Subscriber:
             if not self._taken:
                 self._read_all(self._settings.wait_ms if wait_ms is None else wait_ms, received)
             self._look_for_silence()
+            self._blamed = 0
         except TallystickError as error:
             if isinstance(error, Refused) and error.reason == "permit-ended" and not received:
                 self._renew()
@@ -198,16 +206,26 @@ class Subscriber:
             if not received:
                 if self._refused is not None:
                     raise self._refused from error
+                self._turn_from(error)
                 raise
             if isinstance(error, FoundError):
                 self._stop_with = error  # it is told once; whatever else is wrong will be wrong again
         return received
 
+    def _turn_from(self, error: TallystickError) -> None:
+        """Where one of several nodes withholds, or only lags, another may not: raise `Unavailable` until all were
+        asked."""
+        if isinstance(error, Withheld) and not isinstance(error, FoundError):
+            self._blamed += 1
+            if self._blamed < self._carrier.ask_another():
+                raise Unavailable(f"another node is asked: {error}", retry_after_s=0.1) from error
+
     def _read_all(self, wait_ms: int, received: list[Received]) -> None:
-        """A round without patience, and if there was nothing at all one with it. It begins behind the partition that
-        was read last: one that fills every round must not keep the others waiting."""
+        """A round without patience, and if there was nothing at all one with it; who reads one partition begins with
+        patience. It begins behind the partition that was read last: one that fills every round must not keep the others
+        waiting."""
         readers = sorted(self._readers.values(), key=lambda one: (one.partition <= self._last_read, one.partition))
-        for patience in (0, wait_ms // max(1, len(readers))):
+        for patience in (0, wait_ms // len(readers)) if len(readers) > 1 else (wait_ms,):
             for reader in readers:
                 self._last_read = reader.partition
                 items = self._fetcher.read(reader, 0 if received else patience)
@@ -326,6 +344,7 @@ class Subscriber:
             self._report_unopened(placed, error)
             return []
         if not batch.rows:
+            self._unwanted += 1
             return []
         anchor, suspect = placed.anchor, self._is_suspect(placed)
         self._rows, self._parcels = self._rows + batch.rows, self._parcels + 1
@@ -351,7 +370,7 @@ class Subscriber:
             raise self._refused from error
 
     def _use(self, held: Held) -> None:
-        self._carrier.subscribe(held.grant.permit)
+        self._interest.show(self._carrier, held)
         self._opener.take(held)
         self._fetcher.use(held.permit)
 
@@ -436,14 +455,14 @@ class Subscriber:
             return dict.fromkeys(wanted, start)
         if start == "earliest":
             return dict.fromkeys(wanted, 0)
-        anchors = {partition: self._fetcher.anchor(partition) for partition in wanted}
         if isinstance(start, datetime):
             from tallystick.client.times import offsets_at_time, to_ms  # few ask by time
 
+            anchors = {partition: self._fetcher.anchor(partition) for partition in wanted}
             return offsets_at_time(self._node, self.token, to_ms(start), anchors)
         if start != "latest":
             raise Misuse(f'start "{start}" is unknown, expected earliest, latest, an offset or a time')
-        return {partition: 0 if anchor is None else anchor.size for partition, anchor in anchors.items()}
+        return {partition: self._fetcher.latest(partition) for partition in wanted}
 
     def commit(self) -> None:
         """Move the group's offsets to what `poll` returned; a signed compare-and-set for each partition. `Refused`
@@ -466,6 +485,8 @@ class Subscriber:
             findings=len(self.findings),
             behind=behind,
             waiting=len(self._taken),
+            unwanted=self._unwanted,
+            unasked=sum(reader.unasked for reader in self._readers.values()),
         )
 
     def seek(self, partition: int, offset: int) -> None:

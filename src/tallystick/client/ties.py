@@ -2,7 +2,10 @@
 
 `View`: checkpoints that were accepted, and state proved under them. The node is asked and not believed: every
 checkpoint goes through the memory (signatures and witnesses that the trust file demands, continuity with the last one),
-every value through its proof. A head older than `head_age_max_s` is a withheld tail until the contrary is shown.
+every value through its proof. A head older than `head_age_max_s` is a withheld tail until the contrary is shown. Where
+there are several nodes, what does not hold is asked of the others before it is an error: one that lies, or only lags,
+stops nobody. Nor is it accused: as long as the newest head that we know is no older than that, nodes that show an older
+one are behind, and nothing more; afterwards the ledger went back.
 
 `Author`: entries under one signature, with numbers that only rise. The numbers of an identity are the microseconds of
 its clock. Several processes may write in one name (the members of a group), and their clocks differ: whose number comes
@@ -16,11 +19,12 @@ The answer is not believed far: a node that names a number in the far future wou
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tallystick import wire
-from tallystick.carriers.carrier import Carrier
+from tallystick.carriers.carrier import Carrier, Sharing
 from tallystick.carriers.remote import RemoteNode
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.errors import Refused, Unavailable, Withheld
@@ -28,7 +32,7 @@ from tallystick.identity.folder import Identity
 from tallystick.ledger.block import Head, compose
 from tallystick.ledger.contracts.identity import NUMBERS
 from tallystick.ledger.contracts.state import Key, R
-from tallystick.ledger.proofs import CheckpointMemory, Consistency, StateProof
+from tallystick.ledger.proofs import CheckpointMemory, Consistency, Lagging, StateProof
 from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.receipt import EntryProof, ProvenEntry
 
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     from tallystick.client.grants import Grants, KeySource
 
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 AskMany = Callable[[Sequence[bytes]], Sequence[StateProof]]
 
 PUBLISHED_S = 15.0  # from a block until the witnesses have cosigned it; one of them may be slow
@@ -53,9 +60,18 @@ class LedgerSource(Protocol):
 
 
 class View:
-    def __init__(self, source: LedgerSource, memory: CheckpointMemory, clock: Clock, head_age_max_s: float) -> None:
-        self._source, self._memory, self._clock = source, memory, clock
-        self._head_age_max_s = head_age_max_s
+    def __init__(
+        self,
+        source: LedgerSource,
+        memory: CheckpointMemory,
+        clock: Clock,
+        head_age_max_s: float,
+        ask_another: Callable[[], int] = lambda: 1,
+        nodes: int = 1,
+    ) -> None:
+        """`ask_another` has another node asked from then on, and tells at how many addresses the `nodes` are."""
+        self._source, self._memory, self._clock, self._nodes = source, memory, clock, nodes
+        self._head_age_max_s, self._ask_another = head_age_max_s, ask_another
 
     @property
     def accepted(self) -> tuple[int, bytes] | None:
@@ -65,7 +81,7 @@ class View:
 
     def refresh(self) -> Head:
         """The newest checkpoint. Raises `Withheld` if it contradicts an earlier one, or is too old."""
-        return self._check_age(self._memory.accept(self._source.checkpoint(), self._source.consistency))
+        return self._of_any(lambda: self._accept(self.height, self._source.checkpoint()))
 
     def row(self, key: Key[R]) -> R | None:
         """The row under `key` in the newest state, None where it is proved absent."""
@@ -78,20 +94,32 @@ class View:
     def rows_at(self, keys: Sequence[Key[R]], ask: AskMany) -> list[tuple[R | None, Head]]:
         """The row of each key as `row_at` gives it; `ask` brings their proofs together, and is believed as little. A
         checkpoint that several of them came under is accepted once."""
+        return self._of_any(lambda: self._rows_at(keys, ask))
+
+    def _rows_at(self, keys: Sequence[Key[R]], ask: AskMany) -> list[tuple[R | None, Head]]:
         found: list[tuple[R | None, Head]] = []
         heads: dict[bytes, Head] = {}
+        since = self.height
         for key, proof in zip(keys, ask(keys), strict=True):
             if proof.note not in heads:
-                heads[proof.note] = self._check_age(self._memory.accept(proof.note, self._source.consistency))
+                heads[proof.note] = self._accept(since, proof.note)
             head = heads[proof.note]
             verify_map(head.state_root, key, proof.value, proof.proof)
             row = None if proof.value is None else key.read(wire.decode(proof.value, "state value"))
             found.append((row, head))
         return found
 
+    def remember(self, note: bytes, since: int | None = None) -> Head:
+        """A checkpoint's head, however long ago it was made, if it continues what we know, or knew at the height
+        `since`. Raises `Refused`, or `Lagging`."""
+        known = self._memory.head
+        may_lag = self._nodes > 1 and known is not None and self._age_s(known) <= self._head_age_max_s
+        return self._memory.accept(note, self._source.consistency, since=since, may_lag=may_lag)
+
     def entry(self, proof: EntryProof) -> ProvenEntry:
-        """An entry that lies under a checkpoint of our own history. Raises `Refused`."""
-        self._memory.accept(proof.note, self._source.consistency)
+        """An entry that lies under a checkpoint of our own history, at any height: what was written stays true.
+        Raises `Refused`."""
+        self.remember(proof.note, since=0)
         return proof.verify(self._memory.trust)
 
     def wait_for(self, key: Key[R], accept: Callable[[R | None], bool]) -> R | None:
@@ -112,8 +140,30 @@ class View:
         may bring the proof from elsewhere."""
         self._memory.check_seen(size, root, consistency or self._source.consistency)
 
+    @property
+    def height(self) -> int:
+        """Of the newest checkpoint that we know; to be taken before a newer one is asked for, as another thread may
+        bring one while we wait."""
+        return 0 if self._memory.head is None else self._memory.head.height
+
+    def _accept(self, since: int, note: bytes) -> Head:
+        return self._check_age(self.remember(note, since))
+
+    def _of_any(self, ask: Callable[[], T]) -> T:
+        """What one node shows that holds; the last one's refusal where none does."""
+        asked = 1
+        while True:
+            try:
+                return ask()
+            except (Refused, Lagging) as error:
+                if asked >= self._ask_another():
+                    raise
+                how = logging.INFO if isinstance(error, Lagging) else logging.WARNING
+                log.log(how, "what a node shows of the ledger does not hold, another is asked: %s", error)
+                asked += 1
+
     def _check_age(self, head: Head) -> Head:
-        age_s = self._clock.now() - head.time_ms / 1000
+        age_s = self._age_s(head)
         if age_s > self._head_age_max_s:
             raise Withheld(
                 f"ledger: its newest checkpoint is {age_s:.0f} s old, accepted are {self._head_age_max_s:g}",
@@ -121,6 +171,9 @@ class View:
                 hint="the node withholds newer ones, or the ledger stands still",
             )
         return head
+
+    def _age_s(self, head: Head) -> float:
+        return self._clock.now() - head.time_ms / 1000
 
 
 PAUSE_S = 0.25  # a few attempts while a block is made, and no flood while one is not
@@ -187,6 +240,8 @@ class Ties:
     carrier: Carrier  # where parcels go and come from: the node, or a way past it
     authority: KeySource
     view: View
+    anchors: bool = True  # else no anchor covers what the carrier takes, and groups are kept at the node
+    sharing: Sharing | None = None  # where the carrier brings secrets of lane keys
     clock: Clock
     entropy: Entropy
     grants: Grants | None  # keeps permits across starts, where there is one

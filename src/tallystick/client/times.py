@@ -78,7 +78,7 @@ def anchors_below(node: RemoteNode, token: bytes, partition: int, end: int) -> I
         first = max(0, end - window)
         found = [
             node.audit(kind=int(kind), first=first, end=end, most=_PAGE)
-            for kind in (EntryKind.ANCHOR, EntryKind.NOTARISE)
+            for kind in (EntryKind.ANCHOR, EntryKind.NOTARISE, EntryKind.JOINT_ANCHOR)
         ]
         if max(map(len, found)) >= _PAGE and window > 1:
             window //= 2

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tallystick import wire
@@ -278,6 +279,22 @@ def siblings(index: int, size: int) -> list[tuple[int, int]]:
             low = middle
     beside.reverse()
     return beside
+
+
+def cut(size: int, depth: int) -> list[tuple[int, int]]:
+    """The subtrees `[low, high)` at `depth` below the root of a tree of `size`, from left to right.
+
+    A leaf that lies less deep stands for itself, so that they always cover the tree: at least one, at most 2**depth.
+    """
+    if not 0 <= size <= SIZE_MAX or depth < 0:
+        raise Misuse(f"cutting a tree of {size} at depth {depth}")
+    parts = [(0, size)] if size else []
+    for _ in range(min(depth, PATH_MAX)):
+        if all(high - low == 1 for low, high in parts):
+            break
+        halves = [(low, low + _split(high - low), high) if high - low > 1 else (low, high) for low, high in parts]
+        parts = [pair for edges in halves for pair in pairwise(edges)]
+    return parts
 
 
 def fold_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], hash_nodes: NodeHash) -> bytes:

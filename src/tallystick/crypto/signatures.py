@@ -119,6 +119,10 @@ class SigningKey:
     def sign(self, context: str, message: bytes) -> bytes:
         return self._key.sign(framed(context, message))
 
+    def derive(self, label: str) -> bytes:
+        """The seed of another key of the same holder, for the one use that `label` names."""
+        return derive(self._key.private_bytes_raw(), label)
+
     def sign_raw(self, message: bytes) -> bytes:
         """For a message whose form another standard fixes. Raises `Misuse` if it could pass for one of ours."""
         if message[1 : 1 + len(CONTEXT_PREFIX)] == CONTEXT_PREFIX.encode():
@@ -230,6 +234,10 @@ class SignedObject:
     def sign(self, signer: Signer) -> Self:
         body = wire.encode([1, *wire.listed(self)])
         return replace(self, body=body, signature=signer.sign(self.context, body))
+
+    def verify_by(self, key: VerifyKey) -> None:
+        """Raises `Forged`."""
+        key.verify(self.context, self.signature, self.body)
 
     def encode(self) -> bytes:
         return wire.encode([self.body, self.signature])

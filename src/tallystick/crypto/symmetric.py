@@ -9,13 +9,15 @@ hash; who needs more derives twice with a counter.
 
 A named hash is SHA-256 with the kind of thing in front, so that no hash of one kind passes for another.
 
-Encryption is AES-256-GCM in two forms: a key that serves once, and a key that wraps often. Threat: two messages under
-one key and nonce give away their difference and the authentication key. `encrypt` has no nonce to choose (it is zero)
-and its key must serve **once**; the caller derives it from something that never repeats. `wrap` is for keys that serve
-often: each call derives a one-time key through a 32-byte salt that is itself derived from the entropy, the associated
-data *and* the plaintext, so that a repeated random state repeats a key only for the same message, and then repeats the
-same bytes. Left out: key commitment. GCM can be made to open one ciphertext under two keys; where that matters
-(parcels) a commitment stands beside the ciphertext.
+Encryption is AES-256-GCM in three forms: a key that serves once, a key that wraps often, and a key of numbered chunks.
+Threat: two messages under one key and nonce give away their difference and the authentication key. `encrypt` has no
+nonce to choose (it is zero) and its key must serve **once**; the caller derives it from something that never repeats.
+`wrap` is for keys that serve often: each call derives a one-time key through a 32-byte salt that is itself derived from
+the entropy, the associated data *and* the plaintext, so that a repeated random state repeats a key only for the same
+message, and then repeats the same bytes. `NumberedCipher` is for the chunks of one large object: the number of the
+chunk is the nonce, and whoever seals cannot use a number twice. Its key belongs to one object, drawn from entropy and
+from all of the object's bytes. Left out: key commitment. GCM can be made to open one ciphertext under two keys; where
+that matters (parcels) a commitment stands beside the ciphertext, and beside a chunk the keyed hash of what is inside.
 """
 
 from __future__ import annotations
@@ -80,6 +82,32 @@ LABELS: dict[str, str] = {
     "tallystick redistribution 1": "a relay's polynomials for one lineage and branch, from its erasable secret",
     "tallystick share secret 1": "the secret of a share lock, from the scalar that relays redistribute",
     "tallystick share commitment 1": "the commitment to a share lock's secret, from the secret",
+    "tallystick link key 1": "the seed of the key of a relay's links, from its signing key",
+    "tallystick master mesh 1": "the authority's key of everything about the mesh, from its master key",
+    "tallystick mesh root 1": "the authority's root of mesh keys, from its key of the mesh",
+    "tallystick mesh authority 1": "the seed of the key that signs the mesh's certificates, from the key of the mesh",
+    "tallystick mesh moments 1": "what a principal's own moments to ask about the mesh come from, its signing seed",
+    "tallystick mesh lasting 1": "the seed of the lasting key of a principal's node, from its signing seed",
+    "tallystick mesh key 1": "a topic's mesh key of one epoch, from the authority's root of mesh keys",
+    "tallystick mesh pseudonym 1": "the pseudonym of a topic on the mesh, from its mesh key",
+    "tallystick mesh publisher 1": "the seed of a publisher's key under a pseudonym, from the key of the mesh",
+    "tallystick mesh chain 1": "the hash chain of a publisher's advertisement, from the seed of its key of the epoch",
+    "tallystick mesh chain part 1": "the beginning, length and undo value of a hash chain, from its seed",
+    "tallystick mesh files 1": "what wraps a mesh node's kit and view on its disk, from its signing seed",
+    "tallystick mesh knock 1": "the one-time keys of a knock, from what its sender and receiver agree on",
+    "tallystick mesh link 1": "the key of one direction of a link of the mesh, from what both ends agree on",
+    "tallystick fabric key 1": "a topic's carrier key on the fabric, from its mesh key",
+    "tallystick fabric handle 1": "the handle of a parcel on the fabric, from entropy and all its fragments",
+    "tallystick fabric fragment 1": "the one-time key of a fragment, from the carrier key, kind, handle and index",
+    "tallystick fabric flow 1": "the identifier of a flow or subscription, from the dispatcher's secret",
+    "tallystick fabric sealing 1": "the seed of a dispatcher's sealing key, from its signing seed",
+    "tallystick fabric host answers 1": "the seed of the key for answers to a host, from its signing seed",
+    "tallystick fabric secret 1": "a dispatcher's secret of identifiers, from its signing seed",
+    "tallystick route label 1": "what a flow is called at a switch of the fabric, from the fabric's key",
+    "tallystick probe 1": "the tag of a probe through the fabric, from the fabric's key",
+    "tallystick object key 1": "the key of a large object, from a secret, entropy, all its bytes and how it is cut",
+    "tallystick chunk key 1": "the key that seals the chunks of an object, from the object's key",
+    "tallystick chunk hash 1": "the key of the hashes of an object's plain chunks, from the object's key",
     "tallystick passphrase 1": "the key that wraps a secret at rest, from the stretched passphrase",
 }
 
@@ -172,6 +200,37 @@ def unwrap(key: bytes, wrapped: bytes, aad: bytes) -> bytes:
     if len(wrapped) < WRAP_BYTES:
         raise CannotOpen
     return decrypt(derive(key, "tallystick one-time key 1", wrapped[:SALT_BYTES]), wrapped[SALT_BYTES:], aad)
+
+
+NUMBER_MAX = (1 << 32) - 1  # of chunks under one key: GCM's own bound on messages
+
+
+class NumberedCipher:
+    """The chunks of one object under one key, each with its number as the nonce."""
+
+    def __init__(self, key: bytes) -> None:
+        self._aead, self._next = _cipher(key), 0
+
+    def seal(self, number: int, plaintext: Buffer) -> bytes:
+        """Ciphertext and tag. Numbers go up: one that was used, or lies below one that was, is a `Misuse`."""
+        if number < self._next:
+            raise Misuse(f"chunk {number} after chunk {self._next - 1}: a number serves once, in rising order")
+        nonce = _numbered(number)
+        self._next = number + 1
+        return self._aead.encrypt(nonce, plaintext, None)
+
+    def open(self, number: int, sealed: Buffer) -> bytes:
+        """The plaintext. Raises `CannotOpen`."""
+        try:
+            return self._aead.decrypt(_numbered(number), sealed, None)
+        except InvalidTag:
+            raise CannotOpen from None
+
+
+def _numbered(number: int) -> bytes:
+    if not 0 <= number <= NUMBER_MAX:
+        raise Misuse(f"chunk {number}: expected a number from 0 to {NUMBER_MAX}")
+    return number.to_bytes(12, "big")
 
 
 def _cipher(key: bytes) -> AESGCM:

@@ -19,7 +19,20 @@ from tallystick.demo.traffic import GROUP, Pace, ReaderGroup, Size, check_clean,
 from tallystick.errors import Misuse
 from tallystick.ledger import entries
 
-OVER_THE_NETWORK: list[Scene] = [*permits.READING, *policies.scenes(), *publishing.SCENES, *permits.UNDOING]
+
+def _updates() -> list[Scene]:
+    """None where there is no library for it (`tallystick[ota]`)."""
+    try:
+        from tallystick.demo import updates
+    except Misuse:
+        return []
+    return updates.SCENES
+
+
+OVER_THE_NETWORK: list[Scene] = [
+    *(*permits.READING, *policies.scenes(), *publishing.SCENES),
+    *(*permits.UNDOING, *_updates()),
+]
 ON_THE_DISK: list[Scene] = operator.SCENES
 SECOND_PART = 0.1  # of the simulated time: what is published between the two copies of the ledger
 
@@ -60,7 +73,7 @@ class Show:
         self.told = ToldScene(folder)
 
     def run(self) -> ToldScene:
-        stage = Stage(self.told.folder)
+        stage = Stage(self.told.folder, self._size.vehicles)
         began = stage.clock.monotonic()
         if self._with_spark:
             stage.spark = SparkProcess(self.told.folder / "spark")

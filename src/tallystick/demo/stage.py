@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +74,9 @@ class Stage:
 
     snapshot: Snapshot  # taken before the scenes on the disk
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.folders = folder, Folders(folder / "instance")
+    def __init__(self, folder: Path, vehicles: int = 20) -> None:
+        """`vehicles` is how many there are to act on, as large as the demo is."""
+        self.folder, self.folders, self.vehicles = folder, Folders(folder / "instance"), vehicles
         self.clock, self.entropy = SystemClock(), SystemEntropy()
         self.people: dict[str, Session] = {}
         self.tokens: dict[str, bytes] = {}
@@ -122,16 +123,26 @@ class Stage:
 
     def start(self, name: str, folder: Path, *arguments: str) -> Child:
         """A process of `tally up` over an instance's folder, ready to serve."""
-        up = ["up", str(folder), "--supervised", "--json", *arguments]
-        child = Child(name, up, with_passphrase="--authority-only" in arguments, log=self._logs / f"{name}.log")
-        self._children.append(child)
-        try:
-            child.start(self.clock)
-        except ChildFailed as failure:
-            hint = f"look at {child.log}"
-            raise Ended(f"the {name} ended with code {failure.code} before it served", hint=hint) from failure
+        [child] = self.spawn({name: ["up", str(folder), "--supervised", *arguments]})
         self.wait_until(lambda: is_ready(child.url), f"the {name} to be ready", READY_S)
         return child
+
+    def spawn(self, commands: Mapping[str, Sequence[str]]) -> list[Child]:
+        """Processes of `tally`, all at once, which have said where they listen."""
+        children = [
+            Child(name, [*arguments, "--json"], "--authority-only" in arguments, self._logs / f"{name}.log")
+            for name, arguments in commands.items()
+        ]
+        self._children += children
+        for child in children:
+            child.spawn(self.clock)
+        for child in children:
+            try:
+                child.wait_listening(lambda: False)
+            except ChildFailed as failure:
+                hint = f"look at {child.log}"
+                raise Ended(f"the {child.name} ended with code {failure.code} before it served", hint=hint) from failure
+        return children
 
     def stop(self, child: Child) -> None:
         self._children.remove(child)
@@ -178,9 +189,16 @@ class Stage:
         return self.people[name]
 
     def make_topic(self, name: str, tenant: str, columns: Schema, partitions: int = 1) -> None:
-        owner = self.owners[name] = self.people[tenant]
-        token = self.tokens[name] = owner.create_topic(name, columns.encode(), partitions)
-        self.wait_until(lambda: _knows(owner, token), f'the authority to see topic "{name}"')
+        self.make_topics(tenant, {name: columns}, partitions)
+
+    def make_topics(self, tenant: str, topics: Mapping[str, Schema], partitions: int = 1) -> None:
+        owner = self.people[tenant]
+        for name, columns in topics.items():
+            self.owners[name] = owner
+            self.tokens[name] = owner.create_topic(name, columns.encode(), partitions)
+        for name in topics:
+            token = self.tokens[name]
+            self.wait_until(lambda: _knows(owner, token), f'the authority to see topic "{name}"')  # noqa: B023
 
     # Waiting.
 

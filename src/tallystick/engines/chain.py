@@ -67,6 +67,12 @@ def start_chain(folder: Path, clock: Clock) -> None:
         endpoint.close()
 
 
+def start_ended(folder: Path) -> None:
+    """Start validators that ended again, and do not wait for them."""
+    for one in validator_folders(folder):
+        running(one) or _spawn(one)
+
+
 def stop_chain(folder: Path, clock: Clock) -> int:
     """End every validator of the folder that runs. Returns how many there were."""
     return sum(processes.end(one, _mark(one), clock) for one in validator_folders(folder))

@@ -13,6 +13,8 @@ signed it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tallystick.errors import Forged, Refused
 from tallystick.guards.rules import Act, Live, Rules, check_carried, check_permit, check_principal, check_topic
 from tallystick.trust.permit import Operation, Permit, UndoOrder
@@ -53,6 +55,20 @@ def fetch(token: bytes, partition: int, identifier: bytes, act: Act, rules: Rule
     permit.check_time(act.time_ms)
     check_permit(rules, identifier)
     return permit
+
+
+def is_live(rules: Rules, is_undone: Callable[[bytes], bool], permit: Permit, time_ms: int) -> bool:
+    """Whether a permit that was admitted would be admitted still."""
+    act = Act(permit.principal, "", b"", time_ms)
+    right = Right.WRITE if permit.operation is Operation.ADVERTISE else Right.READ
+    try:
+        check_principal(rules, act)
+        check_topic(rules, act, permit.token, right)
+        check_permit(rules, permit.identifier)
+        permit.check_time(time_ms)
+    except Refused:
+        return False
+    return not is_undone(permit.identifier)
 
 
 def _admit(data: bytes, act: Act, rules: Rules, live: Live, operation: Operation, right: Right) -> Permit:

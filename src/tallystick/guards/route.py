@@ -54,6 +54,16 @@ class Window:
         seen.add(identifier)
         self._order.append((now, signer, identifier))
 
+    def has(self, signer: bytes, identifier: bytes) -> bool:
+        """Whether it is remembered: a copy then needs no look at its signature."""
+        return identifier in self._seen.get(signer, ())
+
+    def check_share(self, signer: bytes, window_max: int, now: float) -> None:
+        """Raise `Refused` if the window holds `window_max` and this signer has as much of it as each can have."""
+        self._forget(now)
+        if len(self._order) >= window_max and len(self._seen.get(signer, ())) * len(self._seen) >= window_max:
+            raise Refused(f"more than {window_max} requests within {self._keep_s:g} s", reason="too-many-requests")
+
     def entries(self) -> Iterator[tuple[float, bytes, bytes]]:
         """What to keep across a restart: (when seen, signer, identifier)."""
         return iter(self._order)

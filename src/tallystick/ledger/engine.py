@@ -196,7 +196,7 @@ def find_before_revocation(ledger: Engine, subject: bytes, token: bytes, partiti
     end, window = row.revoked + 1, _HEIGHTS
     for _ in range(_LOOKS):
         first = max(0, end - window)
-        kinds = (EntryKind.ANCHOR, EntryKind.NOTARISE)
+        kinds = (EntryKind.ANCHOR, EntryKind.NOTARISE, EntryKind.JOINT_ANCHOR)
         pages = [ledger.audit(Query(kind=int(kind), first_height=first, end_height=end, most=_ITEMS)) for kind in kinds]
         if window > 1 and any(len(page) >= _ITEMS for page in pages):  # its newest may be missing
             window //= 2

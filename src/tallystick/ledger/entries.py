@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick import wire
+from tallystick.crypto import merkle
 from tallystick.crypto.signatures import Signer, SigningKey
 from tallystick.ledger.contracts import plans, topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
@@ -17,10 +18,12 @@ from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import EVIDENCE_BYTES_MAX, OperatorRole
 from tallystick.ledger.contracts.retention import Retention
 from tallystick.ledger.contracts.state import NOBODY
+from tallystick.trust.campaign import Phase
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
 from tallystick.trust.plan import Plan
 from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, JointPromise, Promise, Refusal
+from tallystick.trust.right import Right
 from tallystick.trust.shares import Origin, ShareList, ShareSet, find_false
 
 Signature = tuple[bytes, bytes]  # (administrator, signature)
@@ -167,6 +170,23 @@ def operation(
             *(int(EntryKind.OPERATION), operator, int(role), token, int(kind), reason, host),
             *(count, partition, first, end, time_ms, request, evidence),
         ]
+    )
+
+
+def published(
+    publisher: bytes, token: bytes, partition: int, parcels: Sequence[tuple[int, bytes]], time_ms: int, host: str
+) -> bytes:
+    """One publisher's parcels in a partition, by offset and hash, as whoever anchors them tells of them."""
+    (first, one), (last, _) = parcels[0], parcels[-1]
+    return operation(
+        *(publisher, OperatorRole.PUBLISHER, token, int(Right.WRITE)),
+        time_ms=time_ms,
+        request=one if len(parcels) == 1 else merkle.root([merkle.leaf_hash(parcel) for _, parcel in parcels]),
+        host=host,
+        count=len(parcels),
+        partition=partition,
+        first=first,
+        end=last + 1,
     )
 
 
@@ -348,6 +368,37 @@ def two_origins(signer: bytes, key: bytes, one: Origin, other: Origin) -> bytes:
 def two_orders(signer: bytes, key: bytes, index: int, one: JointPromise, other: JointPromise) -> bytes:
     """`index` is the signer's in its virtual node, by the plan of the promises."""
     return wire.encode([int(EntryKind.TWO_ORDERS), signer, key, index, one.encode(), other.encode()])
+
+
+def release_image(token: bytes, image: bytes, contents: bytes) -> bytes:
+    """`image` is the root of the sealed object, `contents` that of the release record."""
+    return wire.encode([int(EntryKind.RELEASE_IMAGE), token, image, contents])
+
+
+def withdraw_image(token: bytes, image: bytes) -> bytes:
+    return wire.encode([int(EntryKind.WITHDRAW_IMAGE), token, image])
+
+
+def campaign(token: bytes, identifier: bytes, images: Sequence[tuple[bytes, bytes]], phases: Sequence[Phase]) -> bytes:
+    """`images` are (token of the release, image); without any, vehicles are asked for a diagnosis."""
+    named, planned = [[*one] for one in sorted(images)], [[*one] for one in phases]
+    return wire.encode([int(EntryKind.CAMPAIGN), token, identifier, named, planned])
+
+
+def report_campaign(
+    token: bytes, identifier: bytes, number: int, phase: int, *, succeeded: int, failed: int, manifests: bytes
+) -> bytes:
+    """`manifests` is the root of those that were counted."""
+    counted = (number, phase, succeeded, failed, manifests)
+    return wire.encode([int(EntryKind.REPORT_CAMPAIGN), token, identifier, *counted])
+
+
+def stop_campaign(token: bytes, identifier: bytes) -> bytes:
+    return wire.encode([int(EntryKind.STOP_CAMPAIGN), token, identifier])
+
+
+def resume_campaign(token: bytes, identifier: bytes) -> bytes:
+    return wire.encode([int(EntryKind.RESUME_CAMPAIGN), token, identifier])
 
 
 def _sign_schema(key: SigningKey, instance: bytes, token: bytes, version: int, schema_hash: bytes) -> bytes:

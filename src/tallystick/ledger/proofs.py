@@ -88,6 +88,10 @@ _EVIDENCE = "evidence-"
 _STRANGERS_MAX = 64  # whoever signs with ever new names is not worth more questions
 
 
+class Lagging(Unavailable):
+    """One of several that show the ledger has not come as far as another of them was."""
+
+
 class CheckpointMemory:
     """The newest accepted checkpoint, kept in a folder of its own."""
 
@@ -99,17 +103,20 @@ class CheckpointMemory:
         self._strangers: set[tuple[str, bytes]] = set()  # signers of notes whom no trust file that we found names
         self.head = self._load()
 
-    def accept(self, note: bytes, consistency: Consistency) -> Head:
+    def accept(self, note: bytes, consistency: Consistency, *, since: int | None = None, may_lag: bool = False) -> Head:
         """Remember and return the note's head. Raises `Forged` or `Malformed` if it has none that counts, and
-        `Withheld` if it contradicts the one before."""
+        `Withheld` if it contradicts the newest, or is of a height below `since`: the newest when it was asked for, if
+        others may have moved the memory since then. Of who `may_lag` that is `Lagging`, and no contradiction."""
         self._follow_trust(Note.decode(note))
         new = read_head(note, self.trust)
         if self.head is not None:
-            self._check(self.head, new, consistency)
+            lowest = self.head.height if since is None else since
+            if may_lag and new.height < lowest:
+                raise Lagging(f"ledger: height {self.head.height} is known, {new.height} is shown", retry_after_s=0.5)
+            self._check(self.head, new, lowest, consistency)
         while (self.head is None or new.height > self.head.height) and not self._remember(new):
             assert self.head is not None  # what another process accepted, maybe more than this
-            older, newer = sorted((self.head, new), key=lambda head: head.height)
-            self._check(older, newer, consistency)
+            self._check(self.head, new, 0, consistency)
         return new
 
     def _follow_trust(self, note: Note) -> None:
@@ -157,10 +164,12 @@ class CheckpointMemory:
         names = sorted(name for name in self._disk.listdir("") if name.startswith(_EVIDENCE))
         return [read_all(self._disk, name) for name in names]
 
-    def _check(self, old: Head, new: Head, consistency: Consistency) -> None:
-        if new.size < old.size or new.height < old.height or new.time_ms < old.time_ms:
-            message = f"it was at height {old.height}, size {old.size}; it shows {new.height}, {new.size}"
-            self._contradiction(old, new, "rollback", message)
+    def _check(self, known: Head, shown: Head, lowest: int, consistency: Consistency) -> None:
+        """That both lie in one history, whichever is the older, and that what is shown is no lower than this height."""
+        old, new = sorted((known, shown), key=lambda head: head.height)
+        if shown.height < lowest or new.size < old.size or new.time_ms < old.time_ms:
+            message = f"it was at height {known.height}, size {known.size}; it shows {shown.height}, {shown.size}"
+            self._contradiction(known, shown, "rollback", message)
         if new.height == old.height and (new.root, new.state_root) != (old.root, old.state_root):
             self._contradiction(old, new, "split-view", f"two checkpoints of height {old.height} differ")
         try:

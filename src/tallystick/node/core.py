@@ -60,7 +60,7 @@ class NodeCore:
         """`introduce` are certificates that this node enrols on the ledger besides its own: without that of an
         authority, nobody could sign a request that the node would read."""
         self.trust, self.keys, self.ledger, self.clock, self.settings = trust, keys, ledger, clock, settings
-        self._settle, self.limits = settle, GuardLimits()
+        self._settle, self.limits, self._newest = settle, GuardLimits(), (-1, 0)
         self.identifier = keys.certificate.subject
         self._retired_ms, self._not_retired = 0, dict[Place, int]()
         self._numbers = Numbers(self._row(NUMBERS(self.identifier)) or 0)
@@ -106,6 +106,8 @@ class NodeCore:
                 log.warning("%s: nothing retired: %s", place, error)
 
     def _retire_one(self, place: Place, allowed: int) -> None:
+        if not self.rules.writes(*place, self.block()[1]):
+            return  # the mark is another's to write
         if (found := self.carrier.anchored.retirable(place, allowed)) is None:
             return
         mark, (below, root) = self._read(RETIRED(*place)), found
@@ -127,7 +129,9 @@ class NodeCore:
 
     # What the carrier is lent.
 
-    def front(self, storage: Storage, journal: NoteJournal, anchors: Mapping[Place, Newest]) -> Front:
+    def front(
+        self, storage: Storage, journal: NoteJournal, anchors: Mapping[Place, Newest], *, quiet: bool = False
+    ) -> Front:
         scribe = Scribe(
             self.trust.instance,
             self.signer,
@@ -135,7 +139,9 @@ class NodeCore:
             self._submit,
             self._numbers,
             ScribeSettings(
-                each=self.settings.operations == "each", keep_s=self.limits.delay_max_s + 2 * self.limits.skew_max_s
+                quiet=quiet,
+                each=self.settings.operations == "each",
+                keep_s=self.limits.delay_max_s + 2 * self.limits.skew_max_s,
             ),
         )
         quota = Quota(self.settings.tenant_bytes_stored_max, float(self.settings.tenant_bytes_per_s))
@@ -149,7 +155,9 @@ class NodeCore:
     def block(self) -> tuple[int, int]:
         """Height and time of the newest block."""
         height = self.ledger.height
-        return height, self.ledger.block(height).time_ms
+        if height != self._newest[0]:  # a relay asks for it with every frame
+            self._newest = height, self.ledger.block(height).time_ms
+        return self._newest
 
     # The ledger.
 

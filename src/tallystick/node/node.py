@@ -1,8 +1,9 @@
 """A node as a process: its core (core.py) on the real disk, threads that drive it, and its HTTP face.
 
 Four threads besides the server's: one makes blocks when they are due, one writes operations and anchors to the
-ledger and applies retention, one stores what is published, one watches whether all this goes on; a fifth asks
-witnesses, where there are any. Stopping finishes the requests under way, commits what waits, and closes the files.
+ledger and applies retention, one stores what is published, one watches whether all this goes on; another asks
+witnesses, where there are any, and another the authority for keys of a mesh, in the name of the node's principal, where
+its folder is named. Stopping finishes the requests under way, commits what waits, and closes the files.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tallystick.carriers.carrier import KIT_PATH
 from tallystick.carriers.desk import CarrierService, Desk, ServiceLimits
-from tallystick.errors import TallystickError
+from tallystick.errors import Misuse, TallystickError
 from tallystick.ledger.block import Block
 from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import SqliteLedger
@@ -35,11 +37,13 @@ from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 
 if TYPE_CHECKING:
+    from tallystick.client.mesh_updates import MeshCare
     from tallystick.node.witnessing import Witnessing
 
 log = logging.getLogger(__name__)
 
 WITNESS_PAUSE_S = 0.05  # between two rounds: what a published checkpoint lags behind, beside the witnesses' own time
+CARE_PAUSE_S = 30.0  # between two looks at keys of a mesh, which are settled an hour before they count
 SUBMIT_S = 30.0  # how long a transaction may wait for its block
 READY_AGE_S = 10.0  # an older newest block means that the ledger stands still; there is an empty one every 2 s
 BLOCKS_LATE = 5  # or so many times the time between two blocks, where that is longer
@@ -59,7 +63,7 @@ class Node:
         self.identifier = self.keys.certificate.subject
         self.core = self._open_core(folder)
         self.ledger, self.rules, self.carrier = self.core.ledger, self.core.rules, self.core.carrier
-        self._witnessing = self._find_witnesses()
+        self._witnessing, self._care = self._find_witnesses(), self._find_care()
         self._trouble = Lasting(log, "node")
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -83,13 +87,16 @@ class Node:
 
     def start(self) -> None:
         """Start the threads; the server is run by `run`, or by whoever has the event loop."""
+        bells = {"commits": self.core.served.bell}
         for name, work, pause_s in [
             ("blocks", self._make_block, self.settings.window_ms / 2000),
             ("commits", self._commit, self.settings.commit_ms / 1000),
             ("watch", self._watch, WATCH_S),
             *([("witnesses", self._witnessing.round, WITNESS_PAUSE_S)] if self._witnessing is not None else []),
+            *([("mesh keys", self._care_for_keys, CARE_PAUSE_S)] if self._care is not None else []),
         ]:
-            thread = threading.Thread(target=self._repeat, args=(work, pause_s), name=name, daemon=True)
+            args = work, pause_s, bells.get(name, self._stopping)
+            thread = threading.Thread(target=self._repeat, args=args, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -108,20 +115,27 @@ class Node:
         self.server.stop()
         self.service.stop()
         self._stopping.set()
+        self.core.served.bell.set()
         try:
             with self._making_blocks():
                 for thread in self._threads:
                     thread.join()
                 self._commit_once_more()
         finally:
-            if self._witnessing is not None:
-                self._witnessing.close()
+            for one in (self._witnessing, self._care):
+                if one is not None:
+                    one.close()
             self.core.close()
             self._lock_file.close()
 
-    def _repeat(self, work: Callable[[], None], pause_s: float) -> None:
+    def _repeat(self, work: Callable[[], None], pause_s: float, bell: threading.Event) -> None:
+        """Work, again and again after a pause, which ends when the bell rings."""
         lasting = Lasting(log, threading.current_thread().name)
-        while not self._stopping.wait(pause_s):
+        while not self._stopping.is_set():
+            if bell.wait(pause_s) and self._stopping.is_set():
+                return
+            if bell is not self._stopping:
+                bell.clear()
             try:
                 work()
                 if lasting.text:
@@ -138,6 +152,10 @@ class Node:
         trouble = self.trouble()
         if trouble or self._trouble.text:
             self._trouble.tell(trouble)
+
+    def _care_for_keys(self) -> None:
+        if self._care is not None:
+            self._care.round()
 
     def _commit(self) -> None:
         self.core.work(lambda: not self._stopping.is_set())
@@ -219,6 +237,19 @@ class Node:
         from tallystick.node.witnessing import Witnessing
 
         return Witnessing(self.ledger, self.trust, self.settings.witness_urls)
+
+    def _find_care(self) -> MeshCare | None:
+        """Returns who keeps up the keys of a node on a mesh, or None where its principal does so itself."""
+        home = self.settings.carrier_settings.get("mesh_home")
+        if not home:
+            return None
+        from tallystick.client.mesh_updates import MeshCare
+        from tallystick.identity.folder import Identity
+
+        door, owner = self.core.served.doors.get(KIT_PATH), Identity.load(home).principal
+        if door is None or owner.hex() != self.settings.carrier_settings.get("mesh_principal"):
+            raise Misuse(f"mesh_home: {home} is not that of the principal whom this node serves on a mesh")
+        return MeshCare(Path(home), self.clock, lambda kit: door(owner, kit))
 
     def _open_core(self, folder: Path) -> NodeCore:
         authority = folder / "authority.certificate"

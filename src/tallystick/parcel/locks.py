@@ -95,6 +95,13 @@ class MissingShare(CannotOpen):
 
     reason = "missing-share"
 
+    def __init__(self, lock: bytes) -> None:
+        super().__init__(
+            f"the shares behind lock {lock.hex()[:8]} have not come together",
+            hint="relays keep them for an hour: whoever subscribes later opens what is sealed from then on",
+        )
+        self.lock = lock
+
 
 @dataclass(frozen=True)
 class PolicyPlace:
@@ -324,9 +331,10 @@ class ShareLock:
 
     def open(self, secrets: Mapping[bytes, bytes]) -> bytes:
         """The secret, from those that have come, by the lock's name. Raises `MissingShare`."""
-        secret = secrets.get(lock_hash(self.encode()))
+        name = lock_hash(self.encode())
+        secret = secrets.get(name)
         if secret is None:
-            raise MissingShare
+            raise MissingShare(name)
         return secret
 
     def encode(self) -> bytes:

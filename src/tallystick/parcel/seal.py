@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from tallystick import wire
-from tallystick.crypto.blocks import body_root
+from tallystick.crypto.blocks import Coding, body_root
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.crypto.signatures import SigningKey
 from tallystick.crypto.symmetric import encrypt
@@ -37,26 +37,20 @@ from tallystick.record.codec import NAMES as CODECS
 from tallystick.record.leaves import leaf_root
 from tallystick.record.planes import regions_of
 from tallystick.record.schema import Schema
-from tallystick.wire import Fields, Number
+from tallystick.wire import Number
 
 PLANES_BYTES_MIN = 16 * 1024  # a smaller message goes as plain lz4: the list of regions would eat what planes save
 
 
 @dataclass(frozen=True)
-class Gap:
+class Gap(wire.WireObject):
     """The rows a publisher had to drop, sealed into a gap parcel."""
 
+    what = "gap"
     rows: Number
     from_ms: Number
     to_ms: Number
-    reason: Annotated[str, Fields.text]
-
-    def encode(self) -> bytes:
-        return wire.encode([1, *wire.listed(self)])
-
-    @classmethod
-    def decode(cls, data: bytes) -> Gap:
-        return wire.read_as(cls, data, "gap")
+    reason: Annotated[str, wire.text()]
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +96,7 @@ class Lane:
     continues: LaneRef | None = None
     sequence: int = 0  # of the next parcel
     previous: bytes = NO_PREVIOUS
+    code: Callable[[bytes], Coding | None] = lambda body: None  # how a body is coded into blocks, if it is
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -235,6 +230,7 @@ class Lane:
             groups=tuple(groups),
             body_bytes=len(body),
             body_root=body_root(body),
+            coding=self.code(body),
             padded=self.padded,
             checkpoint=checkpoint,
             labels=labels,

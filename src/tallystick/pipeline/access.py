@@ -3,7 +3,8 @@
 Threat: keys that travel. What Spark logs and shows are options, a schema and slices; a slice names the permit by its
 identifier. Where `home` is at hand, whoever runs a task asks the authority for the permit's keys itself, as that
 identity, and gets them sealed to it; where only the driver has `home`, tasks get what the driver lends (`loan`). Keys
-live in the worker's memory, for few queries at a time, and are written nowhere.
+live in the worker's memory, for few queries at a time, and are written nowhere. The secrets of share locks come over
+the overlay, to whoever has `home`; a driver gathers those of the lane keys that it planned, and lends them too.
 
 The permit itself is kept as those of any subscriber are (client/grants.py): to ask each time would fill the ledger with
 permits, and to give one back would begin a new epoch.
@@ -12,21 +13,23 @@ permits, and to give one back would begin a new epoch.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
 from tallystick.authority.grant import Grant
-from tallystick.carriers.carrier import Fetch, Fetched
+from tallystick.carriers.carrier import Fetch, Fetched, Matched
 from tallystick.client.fetching import check_tenant
-from tallystick.client.opening import AttributeHolder, add_keys, attribute_epoch_begins_ms
+from tallystick.client.opening import AttributeHolder, Interest, ShareSource, add_keys, attribute_epoch_begins_ms
 from tallystick.client.session import Session
 from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
 from tallystick.ledger.contracts.topics import ERASABLE
-from tallystick.parcel.keys import KeyRing
+from tallystick.parcel.header import Header
+from tallystick.parcel.keys import LANE_KEYS_MAX, KeyRing
 from tallystick.parcel.labels import Wanted
+from tallystick.parcel.locks import Lock, ShareLock, decode_lock
 from tallystick.pipeline.loan import Borrowed, Loan, lend
 from tallystick.record.schema import Schema
 from tallystick.trust.permit import Operation
@@ -34,7 +37,9 @@ from tallystick.trust.permit import Operation
 ATTRIBUTES_AGAIN_S = 30.0  # what is closed may have been opened to us since: ask so often
 OPEN_MAX = 4  # queries whose keys a worker holds at once
 FETCH_BYTES = 4 << 20
+SHARES_WAIT_S = 30.0  # for the secret of a share lock, and for those of all that were planned
 K = TypeVar("K")
+W = TypeVar("W")
 T = TypeVar("T", bound="TopicKeys")
 
 _FIRST_EPOCH = 1  # what lies in the log is older than the permit: ask for the keys of all epochs
@@ -71,6 +76,10 @@ class TopicKeys:
         if grant.schemas:
             self.schemas = tuple(Schema.decode(text) for text in grant.schemas)
 
+    def opened(self, publisher: bytes, header: Header, opening: Callable[[], W]) -> W:
+        """Open a parcel of this publisher with what is at hand."""
+        return opening()
+
     def schema(self, version: int, schema_hash: bytes) -> Schema:
         """The topic's schema that a header names."""
         while True:
@@ -105,6 +114,7 @@ class Access(TopicKeys):
     def __init__(self, session: Session, permit: bytes, grant: Grant, labels: tuple[bytes, ...] = ()) -> None:
         """`labels` are the permit's, where the query has an interest."""
         self.session, self.wanted = session, Wanted(labels)
+        self.is_part = bool(labels) and isinstance(session.carrier, Matched)  # what is not of interest does not come
         self._held = grant  # all that was given so far, without what was destroyed since
         self._attributes = AttributeHolder(
             session.authority,
@@ -113,6 +123,10 @@ class Access(TopicKeys):
             lambda epoch: attribute_epoch_begins_ms(self._held, epoch),
         )
         super().__init__(session, session.identity.instance, permit, grant, self._attributes.key)
+        self._named: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()  # locks of what was planned, by publisher
+        self._source: ShareSource | None = None
+        if session.sharing is not None:
+            self._source = ShareSource(session.sharing, permit, self.ring, session.clock, SHARES_WAIT_S)
         if grant.settings.flags & ERASABLE:  # its keys come in several answers
             self.update()
 
@@ -130,10 +144,36 @@ class Access(TopicKeys):
         left = tuple(one for one in held.erasure_keys if (one.publisher, one.period) not in self.erased)
         self._held = replace(held, erasure_keys=left)
 
+    def opened(self, publisher: bytes, header: Header, opening: Callable[[], W]) -> W:
+        return opening() if self._source is None else self._source.opened(publisher, header, opening)
+
+    def note_locks(self, publisher: bytes, header: Header) -> None:
+        """What was planned needs these: some may be share locks, whose secrets tasks are lent."""
+        if self._source is not None:
+            self._named |= dict.fromkeys((publisher, name) for group in header.groups for name in group.locks)
+            while len(self._named) > LANE_KEYS_MAX:
+                self._named.popitem(last=False)
+
+    def _shares(self) -> Iterator[tuple[bytes, bytes]]:
+        """The secrets of share locks of what was planned, as far as their shares come in time."""
+        until = self.session.clock.monotonic() + SHARES_WAIT_S
+        for publisher, name in list(self._named):
+            if self._source is None or not isinstance(self._lock(name), ShareLock):
+                del self._named[publisher, name]
+            elif self._source.bring(publisher, name, until):
+                yield name, self._source.sharing.opened[publisher, name]
+
+    def _lock(self, name: bytes) -> Lock | None:
+        try:
+            return decode_lock(self.session.carrier.lock(name), name)
+        except Refused:
+            return None  # the task that opens what it closes will say so
+
     def loan(self) -> Loan:
         """What tasks need of this identity to read what was planned by now."""
         key = None if self._held.policies is None else self._attributes.whole()
-        return lend(self.session.identity, self.permit, self._held, b"" if key is None else key.encode())
+        opening = self.permit, self._held, b"" if key is None else key.encode()
+        return lend(self.session, *opening, tuple(self._shares()))
 
 
 class _Lent(TopicKeys):
@@ -144,15 +184,19 @@ class _Lent(TopicKeys):
         key = AttributeKey.decode(loan.attributes) if loan.attributes else None
         super().__init__(Borrowed.by(loan), loan.instance, loan.permit, grant, lambda epoch: key)
 
+    def take_shares(self, shares: Sequence[tuple[bytes, bytes]]) -> None:
+        for lock, secret in shares:
+            self.ring.add_share(lock, secret)
+
     def is_older(self, loan: Loan, grant: Grant) -> bool:
         return self.version < grant.version or (self.version == grant.version and self._lent != loan.attributes)
 
 
 @contextmanager
-def _opening(home: str) -> Iterator[Session]:
-    """Open a session for whoever keeps it. Where the body raises, the session is closed."""
+def _opening(home: str, topic: str) -> Iterator[Session]:
+    """Open a topic's session for whoever keeps it. Where the body raises, the session is closed."""
     with ExitStack() as kept:
-        yield kept.enter_context(Session.open(home))
+        yield kept.enter_context(Session.open(home, topic=topic))
         kept.pop_all()
 
 
@@ -172,10 +216,10 @@ def telling_mistakes(topic: str) -> Iterator[None]:
 
 def admit(home: str, topic: str, interest: str = "") -> Access:
     """The driver's access: under the kept permit if it still counts, else under a new one."""
-    with _opening(home) as session, telling_mistakes(topic):
+    with _opening(home, topic) as session, telling_mistakes(topic):
         held = session.grants.obtain(Operation.SUBSCRIBE, topic, _FIRST_EPOCH, interest)
         check_tenant(session.view, held.permit)
-        session.node.subscribe(held.grant.permit)
+        Interest(interest).show(session.carrier, held)
         return Access(session, held.permit.identifier, held.grant, held.permit.labels)
 
 
@@ -183,12 +227,12 @@ _joined: OrderedDict[tuple[str, bytes], Access] = OrderedDict()
 _borrowed: OrderedDict[tuple[bytes, bytes], _Lent] = OrderedDict()
 
 
-def join(home: str, permit: bytes, version: int = 0) -> Access:
+def join(home: str, topic: str, permit: bytes, version: int = 0) -> Access:
     """A task's access under the driver's permit, as new as the driver's: a key that was destroyed since is dropped. The
     worker keeps it for the query's next task."""
     key = (home, permit)
     if key not in _joined:
-        with _opening(home) as session:
+        with _opening(home, topic) as session:
             grant = session.authority.keys(permit, 0)
             if grant is None:
                 raise Unavailable("the authority has no keys for the permit yet", retry_after_s=1.0)
@@ -206,6 +250,7 @@ def borrow(loan: Loan) -> TopicKeys:
         _borrowed.pop(key).close()
     if key not in _borrowed:
         _borrowed[key] = _Lent(loan, grant)
+    _borrowed[key].take_shares(loan.shares)
     return _used(_borrowed, key)
 
 

@@ -5,11 +5,13 @@ query need and is in memory only. It does not hold the sealing key, so its holde
 key of another topic or of a later epoch, no new keys for the identity.
 
 A `Loan` is for reading: the keys of the query's permit, without those destroyed by now; the attribute key, where the
-authority has attributes; the seed that signs requests, without which a node answers nobody; the way to Kafka, if the
-identity has one.
+authority has attributes; the secrets of share locks that what was planned needs; the seed that signs requests, without
+which a node answers nobody; the way to Kafka, if the identity has one. At an overlay tasks that read need no way: they
+ask the relays of the identity's edge over ordinary requests, one after the other, and hold what comes to its anchors as
+always.
 
 A `WritingLoan` opens nothing: it holds the public halves under which lane keys are wrapped, the keys of labels where
-the topic has them, the permit, the seed that signs parcels and requests, and the way to Kafka, if the identity has one;
+the topic has them, the permit, the seed that signs parcels and requests, and the identity's own way, if it has one;
 certificates, trust file and newest checkpoint come along, and are public. It holds neither the undo token, nor the key
 of the identity's own spool, nor a key of any other lane. A task draws the keys of the lanes that it opens itself and
 keeps them on its own disk, wrapped under a key that comes from the seed.
@@ -35,7 +37,7 @@ from pathlib import Path
 
 from tallystick.authority.grant import Grant
 from tallystick.carriers.carrier import Carrier
-from tallystick.carriers.registry import Way, own_way
+from tallystick.carriers.registry import Way, Wayfarer
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.grants import Held
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
@@ -73,6 +75,7 @@ class Loan:
     signing_seed: bytes
     nodes: tuple[tuple[str, bytes, bytes], ...]  # address, identifier, key
     way: Way | None = None  # past the node, if the identity has one
+    shares: tuple[tuple[bytes, bytes], ...] = ()  # secrets of share locks, by the locks' names
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,12 +99,16 @@ class WritingLoan:
         return named_hash("tallystick spark lanes 1", key + token).hex()[:16]
 
 
-def lend(identity: Identity, permit: bytes, grant: Grant, attributes: bytes) -> Loan:
-    """The loan of `grant`, everything that is held under the permit, and of the attribute key."""
+def lend(
+    session: Session, permit: bytes, grant: Grant, attributes: bytes, shares: tuple[tuple[bytes, bytes], ...] = ()
+) -> Loan:
+    """The loan of `grant`, everything that is held under the permit, of the attribute key, and of secrets that were
+    shared."""
+    identity, way = session.identity, session.way
     nodes = tuple((one.url, one.node, b"" if one.key is None else one.key.raw) for one in addresses(identity))
     grant = replace(grant, permit=b"", undo_token=b"", epochs=(), labels=None)  # what opens, and nothing else
     opening = (identity.instance, permit, grant.encode(), attributes)
-    return Loan(*opening, identity.principal, identity.keys.signing_seed, nodes, own_way(identity.home))
+    return Loan(*opening, identity.principal, identity.keys.signing_seed, nodes, way and way.for_reading, shares)
 
 
 def lend_writing(session: Session, held: Held) -> WritingLoan:
@@ -116,25 +123,32 @@ def lend_writing(session: Session, held: Held) -> WritingLoan:
         checkpoint=head.note,
         signing_seed=identity.keys.signing_seed,
         grant=replace(held.grant, undo_token=b"").encode(),
-        way=own_way(identity.home),
+        way=session.way,
     )
 
 
 class Borrowed:
     """The way to node and brokers of whoever got a loan."""
 
-    def __init__(self, principal: bytes, key: SigningKey, nodes: list[Address], way: Way | None) -> None:
+    def __init__(self, principal: bytes, key: SigningKey, nodes: list[Address]) -> None:
         self.clock: Clock = SystemClock()
         self.entropy: Entropy = SystemEntropy()
-        self._http = HttpClient(nodes, RequestSigner(principal, key), self.clock, self.entropy)
+        self._signer = RequestSigner(principal, key)
+        self._http = HttpClient(nodes, self._signer, self.clock, self.entropy)
         self.node = RemoteNode(self._http)
-        self._direct = None if way is None else way.open(self.node, principal)
-        self.carrier: Carrier = self._direct or self.node
 
     @classmethod
     def by(cls, loan: Loan) -> Borrowed:
         nodes = [Address(url, node, VerifyKey(key) if key else None) for url, node, key in loan.nodes]
-        return cls(loan.principal, SigningKey.from_seed(loan.signing_seed), nodes, loan.way)
+        borrowed = cls(loan.principal, SigningKey.from_seed(loan.signing_seed), nodes)
+        borrowed._go(loan.way, None)
+        return borrowed
+
+    def _go(self, way: Way | None, view: View | None) -> None:
+        who = Wayfarer(self.node, self._signer.principal, self._signer.key, view, self.clock, self.entropy)
+        self._direct = None if way is None else way.open(who)
+        self.carrier: Carrier = self._direct or self.node
+        self.sharing = None if self._direct is None else self._direct.sharing
 
     def close(self) -> None:
         if self._direct is not None:
@@ -150,12 +164,14 @@ class BorrowedWriter(Borrowed, Ties):
 
     def __init__(self, loan: WritingLoan, folder: Path) -> None:
         self.identity = identity = _identity(loan, folder)
-        super().__init__(identity.principal, identity.signing_key, addresses(identity), loan.way)
+        super().__init__(identity.principal, identity.signing_key, addresses(identity))
         memory = CheckpointMemory(identity.trust, RealDisk(folder / "ledger"))
         lent = read_head(loan.checkpoint, identity.trust)
         if memory.head is None or memory.head.height < lent.height:
             memory.accept(loan.checkpoint, self.node.consistency)
-        self.view = View(self.node, memory, self.clock, HEAD_AGE_MAX_S)
+        asking = self.node.ask_another, len({one.node for one in addresses(identity)})
+        self.view = View(self.node, memory, self.clock, HEAD_AGE_MAX_S, *asking)
+        self._go(loan.way, self.view)
         self.authority = _Lender(Grant.decode(loan.grant), self.clock)
 
 

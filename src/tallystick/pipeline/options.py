@@ -115,8 +115,8 @@ class Options(CommonOptions):
     parcels_max: int | None = option("maxParcelsPerTrigger", _number)  # a micro-batch's
     bytes_max: int | None = option("maxBytesPerTrigger", _number)
     opened_bytes_max: int = option("openedBytesMax", _number, RAW_BYTES_MAX)  # that a task holds open at once
-    # Also what no anchor covers yet, on the carrier's word.
-    stored: bool = option("read", _is("stored", "anchored", "stored"), False)
+    # Also what no anchor covers yet, on the carrier's word; None: only where the carrier anchors nothing.
+    stored: bool | None = option("read", _is("stored", "anchored", "stored"))
     # For columns that the identity's attributes do not open; else the query fails.
     nulls_for_closed: bool = option("closed", _is("null", "null", "error"), True)
     interest: str = option("interest", default="")  # a formula over columns: only rows that satisfy it are read
@@ -129,6 +129,12 @@ class Options(CommonOptions):
             raise Misuse('onBad "quarantine" and quarantinePath go together', hint="give both, or neither")
         edges = {"start": _edge(values, "starting", "earliest"), "end": _edge(values, "ending", "latest")}
         return cls.read(values, **edges)
+
+    def on(self, anchors: bool) -> Options:
+        """The same with `stored` settled, for a carrier that anchors what it takes, or does not."""
+        if self.stored is False and not anchors:
+            raise Misuse("option read: the mesh anchors nothing", hint='leave it out, or set it to "stored"')
+        return replace(self, stored=bool(self.stored) or not anchors)
 
 
 def named(given: Mapping[str, str], names: Sequence[str], silent: Sequence[str] = (), to: str = "") -> dict[str, str]:

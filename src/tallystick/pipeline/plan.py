@@ -35,7 +35,9 @@ from tallystick.client.times import ToldAnchor
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.block import Head
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
+from tallystick.ledger.contracts.retention import lets_go
 from tallystick.ledger.contracts.state import Key, R
+from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
@@ -98,21 +100,24 @@ class _Proved:
 
 class Planner:
     def __init__(self, options: Options, access: Access, slice_bytes_max: int = SLICE_BYTES_MAX) -> None:
-        self._options, self._access, self._slice_bytes_max = options, access, slice_bytes_max
+        self._options, self._access, self._slice_bytes_max = options.on(access.session.anchors), access, slice_bytes_max
         self._view, identity = access.session.view, access.session.identity
         book = PermitBook(identity.instance, [identity.authority])
-        self._topic = ReadTopic(identity.instance, access.token, access.partitions, book)
+        self._topic = ReadTopic(identity.instance, access.token, access.partitions, book, access.is_part)
         self._supplier = Supplier(access.session.node, self._view, self._topic)
         self._heads = HeadCache(options.heads) if options.heads else None
         self._commit_reader = CommitReader(access, self._supplier, self._fetch, options.nulls_for_closed)
-        self._revocations = Revocations(access.session.node, self._view, access.token)
+        self._revocations = Revocations(access.session.node, self._view, access.token, access.session.clock)
         self._readers: dict[int, HeaderReader] = {}
         self._seen_height = -1
 
     # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def anchors(self) -> dict[int, AnchorRow]:
-        """The newest anchor of each partition that has one, proved. What was read before it is held to it."""
+        """The newest anchor of each partition that has one, proved. What was read before it is held to it. None of a
+        carrier that anchors nothing: what the ledger has is of another carrier's log."""
+        if not self._access.session.anchors:
+            return {}
         rows = self._partition_rows(ANCHORS)
         self._seen_height = rows[-1][1].height
         found = {partition: row for partition, (row, _) in enumerate(rows) if row is not None}
@@ -163,7 +168,11 @@ class Planner:
         return self.left(start, end), end
 
     def _retired(self) -> dict[int, int]:
-        """Below which offset each partition has no bodies any more, as the ledger says."""
+        """Below which offset each partition has no bodies any more, as the ledger says; where nothing is anchored, as
+        the reader's own node does."""
+        session, partitions = self._access.session, range(self._access.partitions)
+        if not session.anchors and lets_go(self._view.row(TOPICS(self._access.token))):
+            return {partition: self._fetch(partition, 0, 1, None).retired for partition in partitions}
         marks = self._partition_rows(RETIRED)
         return {partition: 0 if mark is None else mark.below for partition, (mark, _) in enumerate(marks)}
 
@@ -284,6 +293,7 @@ class Planner:
                 continue
             header, at, size = item.verified.header, item.offset - first, item.verified.header.size_bytes
             proved.publishers[at] = item.verified.publisher
+            self._access.note_locks(item.verified.publisher, header)
             if header.kind is ParcelKind.COMMIT:
                 proved.commits.append(item)
             # What is of a write counts where its commit parcel lies, and that is read here.
@@ -352,7 +362,7 @@ class Planner:
             return [finding]
 
     def _fetch(self, partition: int, offset: int, end: int, size: int | None) -> Fetched:
-        return self._access.fetch(partition, offset, end, size, stored=self._options.stored, headers=True)
+        return self._access.fetch(partition, offset, end, size, stored=bool(self._options.stored), headers=True)
 
     def _suspects(self, proved: _Proved) -> dict[bytes, int]:
         """The publishers of a range that were revoked, and below which offset theirs stands. What is of a write stands

@@ -121,7 +121,7 @@ class _Sink(ABC):
         """What a task seals with, and where its lanes lie."""
         options, loan = self._options, self._loan
         if loan is None:
-            with Session.open(options.home) as session:
+            with Session.open(options.home, topic=options.topic) as session:
                 yield session, options.folder("lanes")
         else:
             folder = options.lent(loan.place)
@@ -137,7 +137,7 @@ class _Sink(ABC):
             write, batch = sealed[0].write, sealed[0].batch
             if any((one.write, one.batch) != (write, batch) for one in sealed):
                 raise Misuse("the tasks of one batch sealed for different writes")
-            with Session.open(self._options.home) as session:
+            with Session.open(self._options.home, topic=self._options.topic) as session:
                 committer = Committer(session, self._options.topic, self._options.lists())
                 committer.commit(CommitList(self._token, write, batch, runs))
 
@@ -184,7 +184,10 @@ def _checked(options: SinkOptions, schema: StructType, overwrite: bool) -> tuple
     if overwrite:
         hint = 'use mode "append" (in streams the output mode "append" or "update"), or create another topic'
         raise Misuse("a topic cannot be overwritten: what was anchored stays", hint=hint)
-    with Session.open(options.home) as session:
+    with Session.open(options.home, topic=options.topic) as session:
+        if not session.anchors:
+            hint = "a write counts once its commit parcel is anchored; use a Publisher"
+            raise Misuse(f'topic "{options.topic}": the mesh anchors nothing', hint=hint)
         with telling_mistakes(options.topic):
             granted = session.grants.obtain(Operation.ADVERTISE, options.topic)
         check_tenant(session.view, granted.permit)

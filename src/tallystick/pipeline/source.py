@@ -61,8 +61,8 @@ class TallyDataSource(datasource.DataSource):
             options = Options.parse(self._given)
             checkpoint.check(options.checkpoint)  # here too: Spark reads some of it before it asks for a reader
             with closing(admit(options.home, options.topic, options.interest)) as access:
-                pinned = _pinned(access, options)
-                return spark_schema(pinned, options.provenance, options.nulls_for_closed, options.stored)
+                pinned, stored = _pinned(access, options), bool(options.on(access.session.anchors).stored)
+                return spark_schema(pinned, options.provenance, options.nulls_for_closed, stored)
 
     def reader(self, schema: StructType) -> datasource.DataSourceReader:
         with explained():

@@ -96,7 +96,8 @@ class _SliceReader:
     def __init__(self, slice_: Slice, options: Options, projection: Projection, room: Room, loan: Loan | None) -> None:
         self._slice, self._options, self._projection, self._room = slice_, options, projection, room
         self.first, self.end = slice_.first, slice_.end
-        self._access: TopicKeys = borrow(loan) if loan else join(options.home, slice_.permit, slice_.version)
+        asked = options.home, options.topic, slice_.permit, slice_.version
+        self._access: TopicKeys = borrow(loan) if loan else join(*asked)
         self._interest = self._read_interest()
         self._stand_below = dict(slice_.suspects)
 
@@ -149,7 +150,9 @@ class _SliceReader:
             return None
         try:
             if parcel.header.kind is ParcelKind.GAP:
-                gap = Gap.decode(open_content(verified, self._access.ring))
+                publisher, ring = self._publisher(offset), self._access.ring
+                content = self._access.opened(publisher, parcel.header, lambda: open_content(verified, ring))
+                gap = Gap.decode(content)
                 raise _Told(f"{describe(parcel.header)}: {gap.rows} rows were dropped: {gap.reason}", reason="gap")
             if parcel.header.kind is not ParcelKind.DATA:
                 return None
@@ -170,9 +173,9 @@ class _SliceReader:
     def _open(self, verified: VerifiedParcel, offset: int) -> Any:
         header = verified.header
         schema = self._access.schema(header.schema_version, header.schema_hash)
-        batch = self._try_open(verified, schema)
-        self._room.take(batch.rows * NULL_BYTES * self._projection.columns)
         publisher = self._publisher(offset)
+        batch = self._access.opened(publisher, header, lambda: self._try_open(verified, schema))
+        self._room.take(batch.rows * NULL_BYTES * self._projection.columns)
         suspect = offset >= self._stand_below.get(publisher, self._slice.end)
         anchor = next((one for one in self._slice.anchors if one.size > offset), None)
         if suspect:

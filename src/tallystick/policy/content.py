@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tallystick.errors import Misuse
@@ -11,7 +12,7 @@ from tallystick.policy.check import check_interest
 from tallystick.policy.evaluate import Mask, mask
 from tallystick.policy.formula import Formula, leaves
 from tallystick.policy.parse import parse
-from tallystick.policy.space import AttributeSpace
+from tallystick.policy.space import AttributeSet, AttributeSpace
 
 # A type that an absent column of each kind may have: its values are null.
 _ARROW = {
@@ -42,6 +43,12 @@ def read_interest(text: str, schema: Any) -> Formula:
     interest = parse(text, content_space(schema), "interest")
     check_interest(interest)
     return interest
+
+
+def read_content(said: str | Mapping[str, Any], schema: Any) -> Formula | AttributeSet:
+    """What a publisher says that it will publish: a formula over an Arrow schema's columns, or values of some of them.
+    Raises `Misuse`."""
+    return read_interest(said, schema) if isinstance(said, str) else content_space(schema).values(said)
 
 
 def wanted_rows(interest: Formula, batch: Any) -> Mask:

@@ -10,6 +10,7 @@ not satisfy, and nothing that does is missing.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from tallystick.policy.formula import NEVER, Formula, FormulaGate, Leaf, Node, O
 from tallystick.policy.space import AttributeSet, AttributeSpace
 
 FRESH_MIN = 1024  # additions kept aside at the least
+POLICIES_MAX = 1_024  # whose principals a book remembers
 
 
 @dataclass(frozen=True)
@@ -179,3 +181,62 @@ class PrincipalIndex:
             for low, high in node.intervals:
                 mask[holders[(np.uint64(low) <= ordinals) & (ordinals <= np.uint64(high))]] = True
         return mask
+
+
+class OverlapIndex:
+    """Which of many formulas does another overlap? As `AdvertisementIndex`, for formulas that come and go.
+
+    Indexes of one size are joined into one of twice the size, so that n additions cost n log n, and a question asks
+    log n of them.
+    """
+
+    def __init__(self) -> None:
+        self._formulas: dict[Hashable, Formula] = {}
+        self._levels: list[tuple[int, AdvertisementIndex]] = []
+        self._names: list[Hashable] = []  # in the order of the levels
+        self._gone = 0
+
+    def add(self, name: Hashable, formula: Formula) -> None:
+        self._formulas[name] = formula
+        self._names.append(name)
+        size = 1
+        while self._levels and self._levels[-1][0] == size:
+            size += self._levels.pop()[0]
+        self._levels.append((size, self._index(self._names[-size:])))
+
+    def remove(self, name: Hashable) -> None:
+        if self._formulas.pop(name, None) is None:
+            return
+        self._gone += 1
+        if self._gone * 2 > len(self._names):
+            self._names, self._gone = list(self._formulas), 0
+            self._levels = [(len(self._names), self._index(self._names))] if self._names else []
+
+    def overlapping(self, formula: Formula) -> list[Hashable]:
+        found = (name for _, index in self._levels for name in index.overlapping(formula))
+        return [name for name in dict.fromkeys(found) if name in self._formulas]
+
+    def _index(self, names: Iterable[Hashable]) -> AdvertisementIndex:
+        return AdvertisementIndex((name, self._formulas[name]) for name in names if name in self._formulas)
+
+
+class PolicyBook:
+    """Who satisfies a policy, asked again and again. Who is not known satisfies none."""
+
+    def __init__(self) -> None:
+        self._principals = PrincipalIndex(())
+        self._known: OrderedDict[bytes, frozenset[Hashable]] = OrderedDict()
+
+    def set_principals(self, principals: Iterable[tuple[bytes, AttributeSet]]) -> None:
+        self._principals = PrincipalIndex(principals)
+        self._known.clear()
+
+    def admits(self, policy: Formula | None, principal: bytes) -> bool:
+        if policy is None:
+            return True
+        key = policy.encode()
+        if key not in self._known:
+            self._known[key] = frozenset(self._principals.satisfying(policy))
+            if len(self._known) > POLICIES_MAX:
+                self._known.popitem(last=False)
+        return principal in self._known[key]

@@ -212,7 +212,7 @@ class SubspaceCode:
         def sort(string: str) -> None:
             nonlocal wanted, doubtful
             box, volume = self._box(string), 2.0 ** -len(string)
-            possible = self._decide(interest.root, box, otherwise=True)
+            possible = self.possible(interest, string)
             if possible is False:
                 return
             if possible is None and len(string) < self.length:
@@ -234,6 +234,11 @@ class SubspaceCode:
             sort(string + "1")
         share = doubtful / (wanted + doubtful) if doubtful else 0.0
         return Cover(frozenset((*kept, *undecided)), share)
+
+    def possible(self, interest: Formula, string: str) -> bool | None:
+        """Whether an event that a string covers can satisfy an interest: all that this code can tell of (True), none
+        (False), or some (None), so that halving the string tells more."""
+        return self._decide(interest.root, self._box(string), otherwise=True)
 
     def _box(self, string: str) -> list[tuple[int, int]]:
         """The cells of each dimension that a string names."""

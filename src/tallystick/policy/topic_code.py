@@ -152,7 +152,7 @@ class TopicCode:
     def _places(self, columns: Mapping[str, Any]) -> Cells:
         """Where each row lies: its strings under all codes behind one another, as a number."""
         places = np.zeros(len(columns[self.dimensions[0].attribute.name]), np.int64)
-        for code in self._codes:
+        for code in self.codes:
             places = places << code.length | code.codes(columns)
         return places
 
@@ -163,23 +163,23 @@ class TopicCode:
 
     def covers(self, interest: Formula, strings_max: int, false_positives_max: float) -> dict[int, frozenset[str]]:
         """For each code that can tell anything about the interest the strings that cover it, `strings_max` in all."""
-        telling = [code for code in self._codes if "" not in code.cover(interest).strings]
+        telling = [code for code in self.codes if "" not in code.cover(interest).strings]
         settings = GridSettings(BITS_MAX, strings_max // max(len(telling), 1), false_positives_max)
         covers = {
             number: SubspaceCode(code.dimensions, settings).cover(interest).strings
-            for number, code in enumerate(self._codes)
+            for number, code in enumerate(self.codes)
             if code in telling
         }
         return {number: strings for number, strings in covers.items() if "" not in strings}
 
     @cached_property
-    def _codes(self) -> tuple[SubspaceCode, ...]:
+    def codes(self) -> tuple[SubspaceCode, ...]:
         parts = [[one] for one in self.dimensions] if self.each else [self.dimensions]
         return tuple(SubspaceCode(part, GridSettings(length_max=BITS_MAX)) for part in parts if part)
 
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
-        return tuple(code.length for code in self._codes)
+        return tuple(code.length for code in self.codes)
 
 
 @lru_cache(_KNOWN_MAX)

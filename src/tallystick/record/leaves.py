@@ -104,7 +104,7 @@ def _fixed_pieces(array: Any) -> list[bytes]:
 
 
 def _byte_strings(array: Any) -> list[bytes]:
-    return [value or b"" for value in array.cast(pa.binary()).to_pylist()]
+    return [value or b"" for value in array.view(pa.binary()).to_pylist()]  # as they lie: a cast takes longer
 
 
 def _list_pieces(array: Any) -> list[bytes]:

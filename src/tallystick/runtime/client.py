@@ -11,8 +11,9 @@ import ssl
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
-from tallystick.errors import Refused, Unavailable
+from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Address, Endpoint, check_tls, client_tls, parse_address
 from tallystick.runtime.conversation import (
     Attempt,
@@ -22,12 +23,14 @@ from tallystick.runtime.conversation import (
     Outcome,
     Pause,
     RequestSigner,
+    Steps,
 )
-from tallystick.runtime.http1 import CBOR, Response, ResponseReader
+from tallystick.runtime.http1 import CBOR, Response, ResponseReader, check_range
 from tallystick.runtime.sources import Clock, Entropy
 
 LOOK_S = 3.0  # for whoever is asked whether it is ready: somebody waits for the answer, and another may know more
 _READ_BYTES = 256 * 1024
+_REFUSAL_BYTES_MAX = 16 * 1024  # room for a page that says no, where few bytes were asked for
 _JOIN_BYTES_MAX = 64 * 1024  # below this one write of head and body together is cheaper than two
 
 
@@ -84,9 +87,10 @@ class HttpClient:
     ) -> None:
         endpoints = [parse_address(address, insecure=insecure) for address in addresses]
         self._tls = _tls_for(endpoints, tls)
-        self._addresses = len(endpoints)
-        self._clock = clock
+        self._addresses, self._insecure, self._identity = list(addresses), insecure, identity
+        self._clock, self._entropy = clock, entropy
         self._limits = limits
+        self._each: dict[bytes, HttpClient] = {}
         self._conversation = Conversation(endpoints, identity, clock, entropy, limits)
         self._kept = _Kept(clock, limits.idle_s)
 
@@ -108,6 +112,25 @@ class HttpClient:
         its own way to try again says `attempts_max=1`. A `vouched` answer must be signed by the peer.
         """
         steps = self._conversation.converse(method, path, query, body, content_type, attempts_max, vouched)
+        return self._drive(steps, timeout_s, self._limits.response_bytes_max)
+
+    def read_range(self, path: str, first: int, n: int, *, timeout_s: float | None = None) -> tuple[bytes, int]:
+        """`n` bytes of a file from `first` on, fewer only at its end, and the length of the whole file.
+
+        Raises `Refused` where the peer answers with anything else, a redirect too, and `Unavailable`. It is read no
+        further than what was asked for: an answer that is longer, or does not end in time, ends the connection.
+        """
+        if first < 0 or n < 1:
+            raise Misuse(f"range: {n} bytes from {first}")
+        wanted = (b"range", b"bytes=%d-%d" % (first, first + n - 1))
+        steps = self._conversation.converse("GET", path, "", b"", CBOR, beside=[wanted])
+        try:
+            return check_range(self._drive(steps, timeout_s, max(n, _REFUSAL_BYTES_MAX)), first, n)
+        except Refused as error:
+            error.args = (f"{self._addresses[0].url}{path}: {error}",)
+            raise
+
+    def _drive(self, steps: Steps, timeout_s: float | None, bytes_max: int) -> Response:
         outcome: Outcome = None
         while True:
             try:
@@ -115,16 +138,34 @@ class HttpClient:
             except StopIteration as done:
                 answer: Response = done.value
                 return answer
-            outcome = self._carry_out(step, self._limits.answer_s if timeout_s is None else timeout_s)
+            outcome = self._carry_out(step, self._limits.answer_s if timeout_s is None else timeout_s, bytes_max)
 
     @contextmanager
     def within(self, timeout_s: float) -> Iterator[None]:
         """Whatever is asked in this block, however often, takes so many seconds in all. Then it is `Unavailable`."""
         before, self._conversation.until = self._conversation.until, self._clock.monotonic() + timeout_s
         try:
-            yield
+            with ExitStack() as others:
+                for one in self._each.values():
+                    others.enter_context(one.within(timeout_s))
+                yield
         finally:
             self._conversation.until = before
+
+    def each(self) -> dict[bytes, HttpClient]:
+        """A client for each node alone, by its identifier, for who asks several of them and compares. It asks once:
+        whoever has others to ask need not try again at one. It ends with this one."""
+        if not self._each:
+            for node in dict.fromkeys(address.node for address in self._addresses):
+                alone = [address for address in self._addresses if address.node == node]
+                limits = replace(self._limits, attempts_max=1)
+                fixed = self._identity, self._clock, self._entropy
+                self._each[node] = HttpClient(alone, *fixed, tls=self._tls, insecure=self._insecure, limits=limits)
+        return self._each
+
+    def ask_another(self) -> int:
+        """Begin at the next address from now on. Returns how many there are."""
+        return self._conversation.ask_another()
 
     def trouble(self, who: str) -> str:
         """Return why `who` listens there is not ready, in its own words, or that it is away; empty where it is ready.
@@ -132,7 +173,7 @@ class HttpClient:
         Nobody vouches for the words: they are for people, and decide nothing.
         """
         try:
-            self.request("GET", "/health/ready", timeout_s=LOOK_S, attempts_max=self._addresses)
+            self.request("GET", "/health/ready", timeout_s=LOOK_S, attempts_max=len(self._addresses))
         except Unavailable as error:
             return f"{who} away: {error}" if isinstance(error.__cause__, OSError) else str(error)
         except Refused as error:
@@ -141,6 +182,8 @@ class HttpClient:
 
     def close(self) -> None:
         self._kept.close()
+        for one in self._each.values():
+            one.close()
 
     def __enter__(self) -> HttpClient:
         return self
@@ -148,7 +191,7 @@ class HttpClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _carry_out(self, step: Attempt | Pause, timeout_s: float) -> Outcome:
+    def _carry_out(self, step: Attempt | Pause, timeout_s: float, bytes_max: int) -> Outcome:
         if isinstance(step, Pause):
             self._clock.pause(step.seconds)
             if self._kept.closed:  # a request that outlived its client is not tried again
@@ -162,7 +205,7 @@ class HttpClient:
             connection = kept or _Connection(step.endpoint, self._tls, self._limits, timeout_s)
             with ExitStack() as unless_kept:
                 unless_kept.callback(connection.close)
-                response, reusable = connection.exchange(step, self._clock, timeout_s)
+                response, reusable = connection.exchange(step, self._clock, timeout_s, bytes_max)
                 if reusable:
                     unless_kept.pop_all()
                     self._kept.keep(step.endpoint, connection)
@@ -175,7 +218,6 @@ class _Connection:
     """One socket, one exchange at a time."""
 
     def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, limits: ClientLimits, timeout_s: float) -> None:
-        self._limits = limits
         timeout_s = min(timeout_s, limits.connect_s)
         self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
         try:
@@ -187,12 +229,12 @@ class _Connection:
             self._socket.close()
             raise
 
-    def exchange(self, attempt: Attempt, clock: Clock, timeout_s: float) -> tuple[Response, bool]:
+    def exchange(self, attempt: Attempt, clock: Clock, timeout_s: float, bytes_max: int) -> tuple[Response, bool]:
         deadline = clock.monotonic() + timeout_s
         self._socket.settimeout(timeout_s)
         for data in _writes(attempt):
             self._socket.sendall(data)
-        reader = ResponseReader(self._limits.response_bytes_max)
+        reader = ResponseReader(bytes_max)
         started = False
         while reader.response is None:
             left_s = deadline - clock.monotonic()

@@ -118,17 +118,18 @@ class Conversation:
         content_type: str,
         attempts_max: int | None = None,
         vouched: bool = False,
+        beside: Sequence[tuple[bytes, bytes]] = (),
     ) -> Steps:
         """Yields the steps of one request and returns its good answer. Raises `Refused` or `Unavailable`.
 
-        A `vouched` answer is signed by whom the address names, a refusal too.
+        A `vouched` answer is signed by whom the address names, a refusal too. Headers `beside` ours are not signed.
         """
         left = self._limits.attempts_max if attempts_max is None else attempts_max
         failures, followed = 0, False
         while True:
             endpoint = self._endpoints[self._preferred]
             nonce = self._entropy.bytes(NONCE_BYTES)
-            headers: list[tuple[bytes, bytes]] = [(b"content-type", content_type.encode())]
+            headers: list[tuple[bytes, bytes]] = [(b"content-type", content_type.encode()), *beside]
             if self._identity is not None:
                 headers += self._sign(self._identity, endpoint, method, path, query, body, nonce)
             head = encode_head(method, f"{path}?{query}" if query else path, endpoint.authority, headers, len(body))
@@ -153,6 +154,11 @@ class Conversation:
                     raise
                 if wait_s:
                     yield Pause(wait_s)
+
+    def ask_another(self) -> int:
+        """Prefer the next address: the one that answered answers wrongly. Returns how many there are."""
+        self._preferred = (self._preferred + 1) % len(self._endpoints)
+        return len(self._endpoints)
 
     def _sign(
         self, identity: RequestSigner, endpoint: Endpoint, method: str, path: str, query: str, body: bytes, nonce: bytes
@@ -205,7 +211,7 @@ class Conversation:
         """How long to wait before the next attempt, or None if the node wants more patience than we have."""
         if error.retry_after_s is not None:
             return error.retry_after_s if error.retry_after_s <= self._limits.retry_after_max_s else None
-        self._preferred = (self._preferred + 1) % len(self._endpoints)
+        self.ask_another()
         rounds, rest = divmod(failures, len(self._endpoints))
         if rest:
             return 0.0

@@ -14,6 +14,7 @@ what the file was for. Paths are relative, with forward slashes; a path that wou
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -129,7 +130,12 @@ class RealFile:
 
     def __init__(self, path: Path, create: bool) -> None:
         flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o600)
+        try:
+            self._fd = os.open(path, flags, 0o600)
+        except OSError as error:
+            if create or error.errno not in (errno.EACCES, errno.EROFS):
+                raise
+            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))  # a stick: writing fails then
 
     def pread(self, offset: int, n: int) -> bytes:
         data = os.pread(self._fd, n, offset)
@@ -171,7 +177,7 @@ class RealDisk:
     """A `Disk` on a folder of the operating system, made if it is missing; files are the owner's alone."""
 
     def __init__(self, root: str | Path) -> None:
-        self._root = Path(root).absolute()
+        self._root = self.root = Path(root).absolute()
         for folder in (*reversed(self._root.parents), self._root):
             if not folder.exists():
                 with suppress(FileExistsError):  # another process may make it at the same moment

@@ -86,7 +86,7 @@ class ResponseReader:
         self.response: Response | None = None
         self.keep_alive = False
         self._body_bytes_max = body_bytes_max
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -150,10 +150,30 @@ class ResponseReader:
         self.keep_alive = self._parser.should_keep_alive()
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self.response = Response(self._parser.get_status_code(), self._headers, body)
+        self._parser = None  # it refers to us: both, with the whole body, would wait for the collector of cycles
+        self._body.clear()
 
     def _fail(self, fault: str) -> None:
         self._fault = fault
         raise ValueError(fault)
+
+
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
+
+
+def check_range(response: Response, first: int, n: int) -> tuple[bytes, int]:
+    """The bytes of a range and the length of the whole file, from a good answer to `Range: bytes=first-…`.
+
+    Raises `Refused` unless it is that range: `n` bytes, or those up to the end of the file.
+    """
+    found = _RANGE.fullmatch(response.headers.get("content-range", ""))
+    if response.status != 206 or found is None:
+        raise Refused(f"answer: status {response.status}, no byte range", hint="choose a web server that knows ranges")
+    begin, last, total = map(int, found.groups())
+    if (begin, last) != (first, min(first + n, total) - 1) or len(response.body) != last + 1 - begin:
+        told = f"{len(response.body)} bytes as {begin} to {last} of {total}"
+        raise Refused(f"answer: {told}, asked for {n} from {first}")
+    return response.body, total
 
 
 CBOR = "application/cbor"

@@ -30,7 +30,6 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -41,12 +40,12 @@ from tallystick.runtime.effects import Role
 from tallystick.runtime.peers import LinkEnd, LinkLimits, LinkPeer, LinkStatistics, PinnedPeer
 from tallystick.runtime.pinned_tls import PinnedTls, shows
 from tallystick.runtime.queues import InputQueue
-from tallystick.runtime.role_runner import RoleRunner
+from tallystick.runtime.role_runner import RoleDriver, RoleRunner
 from tallystick.runtime.role_store import RoleStore
 from tallystick.runtime.sources import Clock, Entropy, SystemClock, SystemEntropy
 
 
-class Links:
+class Links(RoleDriver):
     """The role, its queues, and its connections. Everything but `stop` and `wake` belongs to the thread of `run`'s
     loop, or to the time before it."""
 
@@ -82,10 +81,7 @@ class Links:
         self._tasks: set[asyncio.Task[None]] = set()
         self._callers: dict[asyncio.Task[None], None] = {}  # not known yet, oldest first
         self._failure: BaseException | None = None
-        self._stopping = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
-        self._socket = listen(end.host, end.port)
-        self.port = int(self._socket.getsockname()[1])
+        super().__init__(listen(end.host, end.port))
 
     def set_peers(self, peers: Mapping[str, PinnedPeer]) -> None:
         """Replace the directory. Whoever is not in it as before loses its connections and what waits; this party's own
@@ -123,26 +119,11 @@ class Links:
         if self._failure is not None:
             raise self._failure
 
-    def stop(self) -> None:
-        """Let `run` return: from any thread. Connections end as they are, and nothing more is sent. What never ran
-        does not listen any more."""
-        if self._loop is None:
-            self._stopping.set()
-            self._socket.close()
-        else:
-            with suppress(RuntimeError):  # the loop is closed: it has stopped already
-                self._loop.call_soon_threadsafe(self._stopping.set)
-
     def wake(self, before: Callable[[], None] = lambda: None) -> None:
-        """Give the role `Woken` soon, and call `before` in its thread first: from any thread."""
-
-        def act() -> None:
-            before()
-            self._runner.wake()
-
+        """As `RoleDriver` does, once it runs. Until then nothing is called: the directory belongs to the loop's thread,
+        which may be about to begin, and the role is woken when it does."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(act)
+            super().wake(before)
 
     def statistics(self) -> LinkStatistics:
         peers = {name: peer.statistics(self._input.waiting(name)) for name, peer in self._peers.items()}
@@ -213,22 +194,42 @@ class Links:
     # --- being called ---
 
     async def _listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                caller, _ = await loop.sock_accept(self._socket)
-            except OSError:  # the caller is gone, or too many files are open
-                await self._clock.sleep(self._limits.pause_min_s)
-                continue
-            if len(self._callers) >= self._limits.handshakes_max:
-                oldest = next(iter(self._callers))
-                del self._callers[oldest]
-                oldest.cancel()
-                self._refused["crowded"] += 1
-            task = self._spawn(self._welcome(caller))
-            self._callers[task] = None
-            task.add_done_callback(lambda done: self._callers.pop(done, None))
-            await asyncio.sleep(0)  # so that it begins, and will close what it was given
+        loop, knocked = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._socket, knocked.set)  # `sock_accept` loses a caller that comes as it is cancelled
+        try:
+            while True:
+                await knocked.wait()
+                knocked.clear()
+                try:
+                    caller, _ = self._socket.accept()
+                except BlockingIOError:  # it is gone
+                    continue
+                except OSError:  # too many files are open, perhaps: who waits at the door must not keep the loop busy
+                    loop.remove_reader(self._socket)
+                    await self._clock.sleep(self._limits.pause_min_s)
+                    loop.add_reader(self._socket, knocked.set)
+                    continue
+                await self._admit(caller)
+        finally:
+            loop.remove_reader(self._socket)
+
+    async def _admit(self, caller: socket.socket) -> None:
+        caller.setblocking(False)
+        if len(self._callers) >= self._limits.handshakes_max:
+            oldest = next(iter(self._callers))
+            del self._callers[oldest]
+            oldest.cancel()
+            self._refused["crowded"] += 1
+        task = self._spawn(self._welcome(caller))
+        self._callers[task] = None
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._callers.pop(task, None)
+            if task.cancelled():  # perhaps before it began
+                caller.close()
+
+        task.add_done_callback(done)
+        await asyncio.sleep(0)
 
     async def _welcome(self, caller: socket.socket) -> None:
         loop, connection, is_known = asyncio.get_running_loop(), self._connection(), False

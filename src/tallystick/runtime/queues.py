@@ -66,6 +66,10 @@ class InputQueue:
     def waiting(self, sender: str) -> int:
         return len(self._waiting.get(sender, ()))
 
+    def held(self, sender: str) -> int:
+        """In bytes, about."""
+        return self._held.get(sender, 0)
+
     def put(self, sender: str, message: bytes) -> None:
         self._waiting.setdefault(sender, deque()).append(message)
         self._weigh(sender, len(message) + _KEPT_BYTES)
@@ -100,7 +104,7 @@ class InputQueue:
 
     def _parts_of(self, sender: str) -> int:
         """As much as there would be if everybody who has something waiting had as much as this one."""
-        return self._held.get(sender, 0) * len(self._held)
+        return self.held(sender) * len(self._held)
 
     def _weigh(self, sender: str, bytes_more: int) -> None:
         self.bytes += bytes_more

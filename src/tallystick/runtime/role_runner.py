@@ -11,16 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, Protocol
 
 from tallystick.errors import Misuse
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Role, Send, StoreEffect, WakeAt, Woken
-from tallystick.runtime.queues import InputQueue
 from tallystick.runtime.role_store import RoleStore
 from tallystick.runtime.sources import Clock
 
 _SLEEP_MAX_S = 3600.0  # before it looks at the clock again, which may have been set
+
+
+class InputSource(Protocol):
+    """What waits for a role, in the order in which it is to hear it (`queues.InputQueue`)."""
+
+    def __bool__(self) -> bool: ...
+
+    def take(self) -> tuple[str, bytes] | None: ...
 
 
 class RoleRunner:
@@ -29,7 +38,7 @@ class RoleRunner:
     def __init__(
         self,
         role: Role,
-        queue: InputQueue,
+        queue: InputSource,
         clock: Clock,
         store: RoleStore | None,
         *,
@@ -104,3 +113,40 @@ class RoleRunner:
                 self._deliver(value)
             case WakeAt(time) if math.isfinite(time):
                 self._wakes.add(math.ceil(time * 1000))
+
+
+class RoleDriver:
+    """A role behind one listening socket, in the loop of one thread (`links.py`, `datagrams.py`). Other threads may ask
+    two things of it."""
+
+    _runner: RoleRunner
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._socket = listening
+        self.port = int(listening.getsockname()[1])
+        self._stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None  # once it runs
+
+    def stop(self) -> None:
+        """Let `run` return: from any thread. Connections end as they are, and nothing more is sent. What never ran
+        does not listen any more."""
+        if self._loop is None:
+            self._stopping.set()
+            self._socket.close()
+        else:
+            with suppress(RuntimeError):  # the loop is closed: it has stopped already
+                self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def wake(self, before: Callable[[], None] = lambda: None) -> None:
+        """Give the role `Woken` soon, and call `before` in its thread first: from any thread. Before `run` it is called
+        at once, and the role is woken when it begins."""
+
+        def act() -> None:
+            before()
+            self._runner.wake()
+
+        if self._loop is None:
+            before()
+            return
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(act)

@@ -99,7 +99,7 @@ class NodeLink(HttpClient):
         super().__init__([address], identity, clock, entropy, limits=_LIMITS)
         self._network = network
 
-    def _carry_out(self, step: Attempt | Pause, timeout_s: float) -> Outcome:
+    def _carry_out(self, step: Attempt | Pause, timeout_s: float, bytes_max: int) -> Outcome:
         if isinstance(step, Pause):
             self._network.pass_time(step.seconds)
             return None

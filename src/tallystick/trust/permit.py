@@ -67,7 +67,7 @@ class Permit(SignedObject):
     def verify(self, authority: Certificate) -> None:
         """Raise `Forged` unless this authority, entitled to the topic's tenant, signed the permit."""
         _check_authority("permit", self.authority, self.tenant, self.instance, authority)
-        authority.verify_key.verify(self.context, self.signature, self.body)
+        self.verify_by(authority.verify_key)
 
     def check_covers(self, operation: Operation, token: bytes, epoch: int | None = None) -> None:
         """Raise `Refused` unless this is leave for `operation` on `token` (in `epoch`, if given)."""
@@ -110,7 +110,7 @@ class UndoOrder(SignedObject):
     def verify(self, authority: Certificate) -> None:
         """Raise `Forged` unless this authority signed the order."""
         _check_authority("undo order", self.authority, self.tenant, self.instance, authority)
-        authority.verify_key.verify(self.context, self.signature, self.body)
+        self.verify_by(authority.verify_key)
 
 
 def undo_hash(undo_token: bytes) -> bytes:

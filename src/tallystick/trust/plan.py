@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Annotated
 
 from tallystick import wire
+from tallystick.crypto.signatures import VerifyKey
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Malformed
 from tallystick.wire import Fields, Number, Octets16, Octets32
@@ -57,6 +58,15 @@ class VirtualNode:
     identifier: Octets16
     parent: Annotated[bytes, wire.octets(at_most=16)]
     relays: Annotated[tuple[Relay, ...], _read_relays]
+
+    @cached_property
+    def names(self) -> tuple[bytes, ...]:
+        """Of its relays, in the order of their indices."""
+        return tuple(relay.identifier for relay in self.relays)
+
+    def key(self, index: int) -> VerifyKey:
+        """By which what the relay of this index signs is verified."""
+        return VerifyKey(self.relays[index - 1].key)
 
     @property
     def need(self) -> int:

@@ -9,11 +9,11 @@ A notary's anchor also says which offsets since the last one it refused, and whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self, cast
 
 from tallystick import wire
 from tallystick.crypto import merkle
@@ -23,12 +23,14 @@ from tallystick.trust.plan import RELAYS_MAX, Plan
 from tallystick.wire import Fields, Number, Octets16, Octets32, number
 
 CONTEXT = "tallystick promise 1"
-JOINT_CONTEXT = "tallystick joint promise 1"
+JOINT_CONTEXT, JOINT_ANCHOR_CONTEXT = "tallystick joint promise 1", "tallystick joint anchor 1"
 PARTITIONS_MAX = 1 << 16
-ANCHOR_ENTRY, NOTARISE_ENTRY = 40, 43  # the kind numbers of anchors on the ledger: a carrier's, a notary's
-ANCHOR_PREFIX, NOTARISE_PREFIX = b"\x85\x18\x28", b"\x87\x18\x2b"  # how their encodings begin
+# The kind numbers of anchors on the ledger, a carrier's, a notary's and an overlay's, and how their encodings begin.
+ANCHOR_ENTRY, NOTARISE_ENTRY, JOINT_ANCHOR_ENTRY = 40, 43, 94
+ANCHOR_PREFIX, NOTARISE_PREFIX, JOINT_ANCHOR_PREFIX = b"\x85\x18\x28", b"\x87\x18\x2b", b"\x89\x18\x5e"
 REFUSALS_MAX = 256  # runs of refused offsets in one anchor
 REASON_CHARACTERS_MAX = 32
+_PAIR = b"\x82"  # how an array of two begins: body and vow
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,64 @@ def _signatures(fields: Fields) -> tuple[tuple[int, bytes], ...]:
     return found
 
 
+class Joint:
+    """What relays of an overlay's virtual node say together: it counts when more of them signed it than may be bad."""
+
+    context: ClassVar[str]
+    what: ClassVar[str]
+    if TYPE_CHECKING:  # fields of each kind, in its own order
+        overlay: bytes
+        plan: int
+        node: bytes
+        signatures: tuple[tuple[int, bytes], ...]
+
+    @cached_property
+    def body(self) -> bytes:
+        return wire.encode([1, *wire.listed(self)[:-1]])
+
+    def sign(self, index: int, signer: Signer) -> Self:
+        """With one relay's signature more; its own earlier one is replaced."""
+        others = [pair for pair in self.signatures if pair[0] != index]
+        return self._with([*others, (index, signer.sign(self.context, self.body))])
+
+    def join(self, other: Self) -> Self:
+        """With the signatures of both. Raises `Misuse` if they say different things."""
+        if other.body != self.body:
+            raise Misuse(f"{self.what}: the other one is about something else")
+        return self._with((dict(self.signatures) | dict(other.signatures)).items())
+
+    def _with(self, signatures: Iterable[tuple[int, bytes]]) -> Self:
+        made: Self = replace(cast(Any, self), signatures=tuple(sorted(signatures)))
+        return made
+
+    def encode(self) -> bytes:
+        return wire.encode([1, *wire.listed(self)])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Not yet verified. Raises `Malformed`."""
+        if len(data) > SIGNED_BYTES_MAX:
+            raise Malformed(f"{cls.what}: at most {SIGNED_BYTES_MAX} bytes expected")
+        return wire.read_as(cls, data, cls.what)
+
+    def verify(self, plan: Plan) -> None:
+        """Raise `Forged` unless f+1 relays of its virtual node signed it, and `Malformed` where the plan is another."""
+        if (plan.overlay, plan.version) != (self.overlay, self.plan):
+            raise Malformed(f"{self.what}: of plan {self.plan}, judged by plan {plan.version}")
+        node = plan.node(self.node)
+        if self.signatures[-1][0] > len(node.relays):
+            raise Malformed(f"{self.what}: signed by a relay that the plan has not")
+        if len(self.signatures) <= node.faults:
+            raise Forged(f"{self.what}: {len(self.signatures)} signatures, {node.faults + 1} expected")
+        for index, signature in self.signatures:
+            VerifyKey(node.relays[index - 1].key).verify(self.context, signature, self.body)
+
+
 @dataclass(frozen=True)
-class JointPromise:
-    """The word of an overlay's virtual node: it counts when more of its relays signed it than may be bad."""
+class JointPromise(Joint):
+    """Where a parcel lies."""
+
+    context, what = JOINT_CONTEXT, "promise"
 
     instance: Octets32
     overlay: Octets16
@@ -102,10 +159,6 @@ class JointPromise:
     time_ms: Number  # and its time
     signatures: Annotated[tuple[tuple[int, bytes], ...], _signatures]
 
-    @cached_property
-    def body(self) -> bytes:
-        return wire.encode([1, *wire.listed(self)[:-1]])
-
     @property
     def place(self) -> tuple[Any, ...]:
         """All from the instance to the offset: for that an honest relay signs one parcel."""
@@ -116,38 +169,47 @@ class JointPromise:
         anew."""
         return self.place == other.place and self.parcel != other.parcel
 
-    def sign(self, index: int, signer: Signer) -> JointPromise:
-        """With one relay's signature more; its own earlier one is replaced."""
-        others = [pair for pair in self.signatures if pair[0] != index]
-        return replace(self, signatures=tuple(sorted([*others, (index, signer.sign(JOINT_CONTEXT, self.body))])))
 
-    def join(self, other: JointPromise) -> JointPromise:
-        """With the signatures of both. Raises `Misuse` if they promise different things."""
-        if other.body != self.body:
-            raise Misuse("promise: the other one is about something else")
-        return replace(self, signatures=tuple(sorted((dict(self.signatures) | dict(other.signatures)).items())))
+@dataclass(frozen=True)
+class JointAnchor(Joint):
+    """Size and root of a partition's tree, as each who signs has it, behind what is anchored already.
 
-    def encode(self) -> bytes:
-        return wire.encode([1, *wire.listed(self)])
+    It counts only while the anchor is of the size that it continues. Else a holder that forked its promises could have
+    one root anchored, and above it one that others signed before they had heard of the first.
+    """
+
+    context, what = JOINT_ANCHOR_CONTEXT, "joint anchor"
+
+    instance: Octets32
+    overlay: Octets16
+    plan: Number
+    node: Octets16
+    fence: Number  # of the lease of who writes it
+    token: Octets16
+    partition: Annotated[int, number(PARTITIONS_MAX - 1)]
+    size: Number
+    root: Octets32
+    before: Number  # the size that it continues
+    signatures: Annotated[tuple[tuple[int, bytes], ...], _signatures]
+
+    def encode_entry(self) -> bytes:
+        """The ledger entry; what is not in it the ledger knows."""
+        what = self.token, self.partition, self.size, self.root, self.before, self.plan, self.fence
+        return wire.encode([JOINT_ANCHOR_ENTRY, *what, [list(one) for one in self.signatures]])
 
     @classmethod
-    def decode(cls, data: bytes) -> JointPromise:
-        """Not yet verified. Raises `Malformed`."""
-        if len(data) > SIGNED_BYTES_MAX:
-            raise Malformed(f"promise: at most {SIGNED_BYTES_MAX} bytes expected")
-        return wire.read_as(cls, data, "promise")
+    def of(cls, entry: list[Any], instance: bytes, overlay: bytes, node: bytes) -> JointAnchor:
+        """What a decoded entry says of a topic that enters at this virtual node."""
+        fields = Fields(entry, "joint anchor", 9)
+        fields.version(JOINT_ANCHOR_ENTRY)
+        token, partition = fields.octets(16), fields.number(PARTITIONS_MAX - 1)
+        tree, plan, fence = (fields.number(), fields.octets(32), fields.number()), fields.number(), fields.number()
+        return cls(instance, overlay, plan, node, fence, token, partition, *tree, _signatures(fields))
 
-    def verify(self, plan: Plan) -> None:
-        """Raise `Forged` unless f+1 relays of its virtual node signed it, and `Malformed` where the plan is another."""
-        if (plan.overlay, plan.version) != (self.overlay, self.plan):
-            raise Malformed(f"promise: of plan {self.plan}, judged by plan {plan.version}")
-        node = plan.node(self.node)
-        if self.signatures[-1][0] > len(node.relays):
-            raise Malformed("promise: signed by a relay that the plan has not")
-        if len(self.signatures) <= node.faults:
-            raise Forged(f"promise: {len(self.signatures)} signatures, {node.faults + 1} expected")
-        for index, signature in self.signatures:
-            VerifyKey(node.relays[index - 1].key).verify(JOINT_CONTEXT, signature, self.body)
+
+def decode_promise(data: bytes) -> Promise | JointPromise:
+    """Of one node, or of an overlay's virtual node; neither is verified yet. Raises `Malformed`."""
+    return Promise.decode(data) if data[:1] == _PAIR else JointPromise.decode(data)
 
 
 @dataclass(frozen=True)
@@ -208,7 +270,10 @@ class Anchor:
 
     @classmethod
     def of(cls, entry: list[Any]) -> Anchor:
-        """The anchor in a decoded entry of either kind."""
+        """The anchor in a decoded entry of any kind; an overlay's without its signatures."""
+        if type(entry) is list and entry[:1] == [JOINT_ANCHOR_ENTRY]:
+            joint = JointAnchor.of(entry, b"", b"", b"")
+            return cls(joint.token, joint.partition, joint.size, joint.root)
         notary = type(entry) is list and entry[:1] == [NOTARISE_ENTRY]
         fields = Fields(entry, "anchor", 7 if notary else 5)
         fields.version(NOTARISE_ENTRY if notary else ANCHOR_ENTRY)
@@ -225,8 +290,8 @@ def is_notarised(entry: bytes) -> bool:
 
 
 def is_anchor(entry: bytes) -> bool:
-    """Whether a ledger entry is an anchor, a carrier's or a notary's."""
-    return entry.startswith((ANCHOR_PREFIX, NOTARISE_PREFIX))
+    """Whether a ledger entry is an anchor, of whatever kind."""
+    return entry.startswith((ANCHOR_PREFIX, NOTARISE_PREFIX, JOINT_ANCHOR_PREFIX))
 
 
 def _refusals(items: list[Any], at: int, end: int) -> tuple[Refusal, ...]:

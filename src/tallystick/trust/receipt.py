@@ -69,9 +69,11 @@ Path = Annotated[tuple[bytes, ...], read_path]
 
 
 @dataclass(frozen=True)
-class EntryProof:
+class EntryProof(wire.WireObject):
     """A claim that an entry is on the ledger; `verify` makes it one that holds."""
 
+    what = "entry proof"
+    bytes_max = PROOF_BYTES_MAX
     entry: Annotated[bytes, octets(at_most=ENTRY_BYTES_MAX)]
     index: Annotated[int, number(ENTRIES_MAX - 1)]  # of the entry in its transaction
     entry_path: Path
@@ -80,16 +82,6 @@ class EntryProof:
     number: Annotated[int, number(merkle.SIZE_MAX)]  # of the transaction in the ledger's tree
     path: Path
     note: Annotated[bytes, octets(at_most=NOTE_BYTES_MAX)]  # the checkpoint
-
-    def encode(self) -> bytes:
-        return wire.encode([1, *wire.listed(self)])
-
-    @classmethod
-    def decode(cls, data: bytes) -> EntryProof:
-        """Raises `Malformed`."""
-        if len(data) > PROOF_BYTES_MAX:
-            raise Malformed(f"entry proof: {len(data)} bytes, at most {PROOF_BYTES_MAX} expected")
-        return wire.read_as(cls, data, "entry proof")
 
     def verify(self, trust: TrustFile) -> ProvenEntry:
         """The entry, if it lies under a checkpoint that `trust` accepts. Raises `Forged` or `Malformed`."""

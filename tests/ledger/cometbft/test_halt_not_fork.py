@@ -78,6 +78,7 @@ def notes_of(chain: Chain, height: int) -> list[Note]:
     return [Note.decode(one.application.book.reader.note(height)) for one in chain.validators.values()]
 
 
+@pytest.mark.long
 def test_two_that_differ_halt_the_chain_and_go_on_when_rolled_back(chain: Chain) -> None:
     world = chain.world
     engine = chain.client(SOON)

@@ -60,6 +60,7 @@ def header_hash(chain: Chain, height: int) -> str:
         asked.close()
 
 
+@pytest.mark.long
 def test_a_new_node_joins_by_state_sync(chain: Chain, tmp_path: Path) -> None:
     world = chain.world
     ports = free_ports(2)

@@ -116,6 +116,7 @@ def _classes(jar: Path) -> bytes:
         return b"".join(opened.read(name) for name in opened.namelist() if name.endswith(".class"))
 
 
+@pytest.mark.long
 def test_a_loan_is_all_that_a_task_needs_and_not_the_identity(lake: Lake) -> None:
     topic = lake.topic("lent")
     topic.publish(rows(range(50)))

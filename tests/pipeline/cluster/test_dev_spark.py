@@ -12,6 +12,7 @@ from tallystick.engines.spark import SparkCluster
 from tallystick.errors import Misuse
 
 
+@pytest.mark.long
 def test_a_running_cluster_is_found_again(cluster: SparkCluster, capsys: pytest.CaptureFixture[str]) -> None:
     before = [one.pid for one in (cluster.master, *cluster.workers)]
     assert main.run(["dev", "spark", "up", str(cluster.folder), "--json"]) == 0

@@ -35,6 +35,7 @@ from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Gap
+from tallystick.trust.campaign import WHOLE, Phase
 from tallystick.trust.promise import Promise
 
 JUNK = b'{"vin": "plain"}'
@@ -67,7 +68,7 @@ class Crime:
         write_as_node(self.stack.node, *entry)
 
     def honest(self) -> None:
-        """Publish, read as a group and commit; stop and go on, close."""
+        """Publish, read as a group and commit; stop and go on, close. An update is released and spread, too."""
         for numbers in (range(4), range(4, 6)):
             publish(self.topic.car, "brakes", numbers)
         with self.topic.reader.subscriber("brakes", group="readers") as subscriber:
@@ -75,7 +76,19 @@ class Crime:
             while seen < 6:
                 seen += sum(one.batch.rows for one in subscriber.poll(100))
             subscriber.commit()
+        self._update()
         settle(self.stack)
+
+    def _update(self) -> None:
+        """Every entry of a fleet's updates, by the hands that may write it."""
+        owner, car, token = self.topic.owner.author, self.topic.car.author, self.topic.token
+        image, campaign = bytes(32), bytes(16)
+        car.write(entries.release_image(token, image, bytes(32)))
+        owner.write(entries.campaign(token, campaign, [(token, image)], [Phase(WHOLE, 2, 1, 1, 0)]))
+        car.write(entries.stop_campaign(token, campaign))
+        owner.write(entries.resume_campaign(token, campaign))
+        car.write(entries.report_campaign(token, campaign, 1, 0, succeeded=1, failed=0, manifests=bytes(32)))
+        car.write(entries.withdraw_image(token, image))
 
 
 # --- strangers and tenants ---

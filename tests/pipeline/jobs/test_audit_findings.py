@@ -25,6 +25,7 @@ from tallystick.cli import main
 from tallystick.errors import Forged, Misuse, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block, compose, read_head
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.pipeline.jobs import audit_ledger
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
@@ -102,6 +103,11 @@ def test_honest_traffic_finds_nothing(honest: list[dict[str, Any]], warehouse: P
     anchors = [row for row in ledger if row["kind"] == "anchor"]
     assert sum(row["count"] for row in writes) == max(row["end"] for row in anchors) == 8  # six rows, two closings
     assert not any(row["entitled"] is False for row in ledger)
+    updates = [row for row in ledger if row["entry"] is not None]
+    assert [row["kind"] for row in updates] == [
+        audit_ledger.name_of(EntryKind(kind)) for kind in (100, 102, 104, 105, 103, 101)
+    ]
+    assert {row["token"] for row in updates} == {crime.topic.token.hex()}
 
 
 EXPECTED = {

@@ -95,6 +95,7 @@ def by_polars(table: pa.Table, gap_s: float) -> pl.DataFrame:
     return found.filter(pl.col("end_ts") > pl.col("start_ts")).join(lengths, on="number", how="left")
 
 
+@pytest.mark.long
 def test_trips_of_real_buses_are_those_that_polars_finds(spark: SparkSession, buses: pa.Table) -> None:
     expected = by_polars(buses, 300.0).to_pandas().sort_values(KEY, ignore_index=True)
     found = pandas_of(trips(refine(frame(spark, buses.to_batches())))).sort_values(KEY, ignore_index=True)
@@ -152,6 +153,7 @@ def driven_by_polars(table: pa.Table) -> pl.DataFrame:
     )
 
 
+@pytest.mark.long
 def test_from_the_topic_to_the_map(
     lake: Lake, fleet: tuple[Fleet, pa.Table], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

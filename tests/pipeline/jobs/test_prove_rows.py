@@ -141,6 +141,7 @@ def test_what_cannot_be_proved_is_said_before_anything_is_written(
     assert [path.name for path in out.iterdir()] == ["mine"]
 
 
+@pytest.mark.long
 def test_with_what_is_lent_a_task_proves_without_the_identity(lake: Lake, warehouse: Path, tmp_path: Path) -> None:
     shutil.copytree(lake.home, tmp_path / "home")
     with closing(admit(str(tmp_path / "home"), "proven")) as access:

@@ -16,7 +16,7 @@ from without import without
 
 from tallystick.cli import main
 from tallystick.errors import Misuse
-from tallystick.pipeline.jobs import audit_findings, audit_ledger, audit_parcels
+from tallystick.pipeline.jobs import audit_findings, audit_ledger, audit_parcels, campaign, ecu_health
 from tallystick.pipeline.jobs.report_data import Tables
 from tallystick.pipeline.jobs.report_html import tag
 from tallystick.pipeline.jobs.report_svg import amount, curves, step_s
@@ -122,6 +122,26 @@ def fill(folder: Path, name: str = "telemetry", vehicle: str = "car-1") -> None:
     put(folder, "trips", [trip], TRIPS)
 
 
+def fill_updates(folder: Path, name: str = "acme/brake-mk2/2.0") -> None:
+    """Two releases, a campaign whose report holds and one whose does not, three ECUs of two vehicles."""
+    images = {"1a" * 32: name, "2b" * 32: f"{name}, withdrawn"}
+    released = [{"image": image, "target": target, "height": 7} for image, target in images.items()]
+    released[0]["withdrawn"], released[1]["withdrawn"] = 0, 9
+    put(folder, "releases", released, campaign.RELEASE_COLUMNS)
+    told = {"images": [name], "phase": 1, "phases": 2, "told_succeeded": 4, "told_failed": 0}
+    counts = [{"succeeded": 4, "failed": 0, "agrees": True}, {"succeeded": 1, "failed": 3, "agrees": False}]
+    states = [("c1" * 16, "done", counts[0]), ("c2" * 16, "running", counts[1])]
+    rows = [{"campaign": one, "status": status, **told, **count} for one, status, count in states]
+    put(folder, "campaigns", rows, campaign.CAMPAIGN_COLUMNS)
+    runs = [("aa" * 16, "brakes", "1a" * 32), ("bb" * 16, "brakes", "3c" * 32), ("bb" * 16, "door", None)]
+    ecus = [{"vehicle": one, "ecu": ecu, "image": image, "hardware": name} for one, ecu, image in runs]
+    put(folder, "ecus", ecus, ecu_health.EXAMINED)
+    lie = {"rule": "campaign-miscounted", "severity": "alarm", "count": 6, "evidence": [{"height": 44, "index": 0}]}
+    put(folder, "campaign_findings", [{**lie, "message": name, "next": name}], audit_findings.SCHEMA)
+    ill = {"rule": "image-unreleased", "severity": "alarm", "count": 1, "evidence": []}
+    put(folder, "ecu_findings", [{**ill, "message": name, "next": name}], audit_findings.SCHEMA)
+
+
 class Seen(HTMLParser):
     """A page as a browser reads it: elements, attributes, text; and whether it closes what it opens."""
 
@@ -166,6 +186,25 @@ def test_the_page_says_what_the_tables_say(tmp_path: Path) -> None:
     assert {"polyline", "circle", "rect"} <= set(seen.elements)
 
 
+def test_updates_have_a_section_where_their_jobs_were_run(tmp_path: Path) -> None:
+    fill(tmp_path / "tables")
+    assert "Updates" not in report(tmp_path / "tables", tmp_path / "report.html").text
+    fill_updates(tmp_path / "tables")
+    seen = report(tmp_path / "tables", tmp_path / "report.html")
+    for told in (
+        *("2 releases, 2 campaigns; 3 ECUs of 2 vehicles; 2 findings about them", "1 succeeded, 3 failed", "disagree"),
+        *(
+            "withdrawn at 9",
+            "3c3c3c3c3c3c3c3c…, no release",
+            "an ECU never heard",
+            "campaign-miscounted",
+            "image-unreleased",
+        ),
+        *("2 alarms, 1 warning, 0 notices", "44/0"),
+    ):
+        assert told in seen.text, told
+
+
 def test_lag_and_traffic_are_counted_right(tmp_path: Path) -> None:
     fill(tmp_path / "tables")
     tables = Tables(Warehouse(tmp_path / "tables"))
@@ -184,7 +223,9 @@ def test_lag_and_traffic_are_counted_right(tmp_path: Path) -> None:
 def test_a_hostile_name_stays_a_name(tmp_path: Path) -> None:
     """Topic, vehicle, reason, message, witness: all of them are called like an attack."""
     fill(tmp_path / "plain")
+    fill_updates(tmp_path / "plain")
     fill(tmp_path / "tables", HOSTILE, HOSTILE)
+    fill_updates(tmp_path / "tables", HOSTILE)
     plain = report(tmp_path / "plain", tmp_path / "plain.html")
     seen = report(tmp_path / "tables", tmp_path / "report.html")
     assert HOSTILE in seen.text

@@ -175,6 +175,7 @@ def test_threat_3_what_others_append_to_a_topic_is_named_and_never_opened(city: 
     assert reasons[2]
 
 
+@pytest.mark.long
 def test_threat_3_a_byte_changed_on_the_brokers_disk_is_named_by_every_reader(city: City, kafka: KafkaClient) -> None:
     stack, topic = city.stack, "humidity"
     token = city.tokens[topic]

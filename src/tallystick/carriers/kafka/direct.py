@@ -13,19 +13,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tallystick.carriers.carrier import Can, Fetch, Fetched, NotStored, Outcome, Stored, is_void
+from tallystick.carriers.carrier import Can, Fetch, Fetched, NotStored, Outcome, Sharing, Stored, is_void
 from tallystick.carriers.kafka import FILE as FILE
 from tallystick.carriers.kafka.client import KafkaClient, outgoing
+from tallystick.carriers.registry import Wayfarer
 from tallystick.carriers.remote import RemoteNode
 from tallystick.carriers.storage import Place
 from tallystick.errors import Unavailable, Withheld
 from tallystick.parcel.parcel import Parcel
 
-CAN = Can.LOCKS  # nobody stands in front of Kafka
+CAN = Can.ANCHOR | Can.LOCKS  # nobody stands in front of Kafka
 
 
 class DirectKafka:
     """A `Carrier` for `principal`: the brokers for parcels, the notary's node for the rest."""
+
+    anchors = True
 
     def __init__(self, kafka: KafkaClient, node: RemoteNode, principal: bytes) -> None:
         self._kafka, self._node, self._principal = kafka, node, principal
@@ -35,6 +38,8 @@ class DirectKafka:
         self.advertise, self.subscribe, self.undo = node.advertise, node.subscribe, node.undo
         self.put_locks, self.lock, self.permit = node.put_locks, node.lock, node.permit
         self.lane_front, self.inclusion, self.verdict = node.lane_front, node.inclusion, node.verdict
+        self.ask_another = node.ask_another
+        self.sharing: Sharing | None = None
 
     def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]:
         """Each is stored when all replicas have it; what the notary makes of it the anchor will tell."""
@@ -92,5 +97,6 @@ class DirectKafka:
         self._kafka.close()
 
 
-def reach(settings: Mapping[str, str], node: RemoteNode, principal: bytes) -> DirectKafka:
-    return DirectKafka(KafkaClient(dict(settings), transactions=principal.hex()), node, principal)
+def reach(settings: Mapping[str, str], who: Wayfarer) -> DirectKafka:
+    kafka = KafkaClient(dict(settings), transactions=who.principal.hex())
+    return DirectKafka(kafka, who.node, who.principal)

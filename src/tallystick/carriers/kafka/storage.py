@@ -22,7 +22,6 @@ from tallystick.carriers.kafka.reconcile import KafkaTopics
 from tallystick.carriers.kafka.shared import Shared
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Damaged, Entry, Place, Taken, headers_of
-from tallystick.crypto import merkle
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.guards.publish import Lanes
 from tallystick.parcel.header import Header
@@ -54,12 +53,6 @@ class KafkaIndex(LogStore):
         """Of headers and bodies, in Kafka."""
         return self._bytes[place]
 
-    def root_with(self, place: Place, hashes: Sequence[bytes]) -> bytes:
-        """The root of the tree with these parcels behind it."""
-        if self.end(place):
-            return self.tree(place).root_with(hashes)
-        return merkle.root([merkle.leaf_hash(one) for one in hashes])
-
     def grow(self, place: Place, shown: Sequence[tuple[bytes, bytes]], now_ms: int) -> None:
         """Take in consecutive offsets, each as its hash and what is kept of it."""
         for parcel_hash, header in shown:
@@ -77,6 +70,8 @@ class KafkaIndex(LogStore):
 
 class KafkaStorage:
     """As thread-safe as the front that uses it; the notary's work goes on beside."""
+
+    notes_publishers = True
 
     def __init__(
         self,
@@ -162,6 +157,9 @@ class KafkaStorage:
     def underway(self, place: Place, parcel: bytes) -> int | None:
         passed = self._passed.get(parcel)
         return passed.offsets[passed.places.index(place)] if passed is not None and place in passed.places else None
+
+    def promised(self, place: Place, offset: int) -> None:
+        """By this gateway alone."""
 
     def retirable(self, place: Place, limit: int) -> int:
         return 0  # Kafka's retention is off on sealed topics, and whatever an owner lets go stays there

@@ -25,3 +25,4 @@ class LogLimits:
     journal_pending_bytes_max: int = 64 * MIB  # operations that the ledger has not taken; kept in memory too
     journal_file_bytes_max: int = 8 * MIB  # then the journal is rewritten with what is still pending
     reserve_bytes: int = 64 * MIB  # left free for the ledger and for the reports of a full disk
+    early_max: int = 0  # entries of a partition that readers may see while they are being synced (store.py)

@@ -20,6 +20,13 @@ the journal lacks accuses the journal.
 succeed. *A failing sync* leaves unknown what the disk holds (Linux forgets the pages), so the store takes
 nothing more until it is opened anew, which finds out by reading.
 
+*Seen early.* A node that promises nothing, and for which time counts, may let readers see a group while it is being
+synced (`LogLimits.early_max`). What a reader saw may then be lost with the power, as anything may that nobody promised.
+But its offset must not go to another entry, or a reader that goes on behind it would pass over that one. So after an
+end that was not in order, which the missing file `closed` tells, every partition goes on `early_max` voids further than
+what was found; no more than so many are ever seen early, and none of a partition of which the journal has nothing yet.
+What was seen is not taken back: where it then cannot be stored, the store takes nothing more until it is opened anew.
+
 Several threads may stage and read while one commits. `staging` is the lock under which things staged
 together are committed together. One process owns the folder; that is the node's to ensure.
 
@@ -35,11 +42,13 @@ import errno
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NoReturn
 
+from tallystick.carriers.carrier import Void
 from tallystick.carriers.log.journal import PATH as JOURNAL_PATH
 from tallystick.carriers.log.journal import Journal, Mark, unsure
 from tallystick.carriers.log.limits import LogLimits
@@ -48,8 +57,9 @@ from tallystick.carriers.log.recovery import Opening
 from tallystick.carriers.log.report import Recovery, UnsureLog
 from tallystick.carriers.log.segments import HASH_BYTES, HEAD_BYTES, TOKEN_BYTES, NewEntry, Reference
 from tallystick.carriers.storage import Damaged, Entry, Place, Taken
+from tallystick.crypto import merkle
 from tallystick.errors import Misuse, TallystickError, Unavailable, blame
-from tallystick.runtime.disk import Disk
+from tallystick.runtime.disk import Disk, write_atomic
 from tallystick.wire import is_number
 
 log = logging.getLogger(__name__)
@@ -90,6 +100,7 @@ class Blobs:
 BLOBS = Place(b"", 0)
 _TOPICS = "topics"
 _BLOBS_FOLDER = "blobs"
+_CLOSED = "closed"
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
@@ -166,6 +177,8 @@ class LogStore:
     entries is damaged, whatever the journal says.
     """
 
+    notes_publishers = True
+
     def __init__(
         self, disk: Disk, limits: LogLimits | None = None, anchored: Mapping[Place, int] | None = None
     ) -> None:
@@ -179,12 +192,15 @@ class LogStore:
         self._groups = self._parcels = self._failures = 0
         self._stopped: Unavailable | None = None
         self._partitions: dict[Place, Partition] = {}
+        self.on_early: Callable[[], None] = lambda: None  # called when readers see what is not durable yet
         try:
             self.journal = self._open_journal()
             self._open_partitions(anchored or {})
             self.blobs = Blobs(self._partition(BLOBS))
             if self._stopped is None:
                 self._collect()
+                if self.limits.early_max:
+                    self._pass_over_seen()
         except OSError as error:
             raise blame(error, "log: cannot be opened: ") from error
         for line in self.recovery.lines():
@@ -274,14 +290,24 @@ class LogStore:
 
     def _commit(self, group: _Group) -> None:
         writes: list[Write] = []
+        is_seen = False
         try:
             for place, entries in group.entries.items():
                 writes.append(self._partition(place).prepare(entries, self.journal.number))
             for some in _chunks(writes, self.limits.files_open_max):
-                self._write(some)
+                for write in some:
+                    write.store(self.disk)
+                if is_seen := self._may_be_seen(writes):
+                    self._show(writes)
+                    self.on_early()
+                with unsure("log: a segment could not be synced"):
+                    for write in some:
+                        write.sync(self.disk)
             marks = {write.partition.place: Mark(write.end, write.partition.below) for write in writes}
             self.journal.commit(marks)
-        except OSError:
+        except OSError as error:
+            if is_seen:
+                raise UnsureLog(f"log: what was seen could not be stored: {error.strerror}") from error
             with unsure("log: a failed write could not be undone"):
                 for write in writes:
                     write.undo(self.disk)
@@ -289,6 +315,19 @@ class LogStore:
         finally:
             for write in writes:
                 write.close()
+        if not is_seen:
+            self._show(writes)
+        group.settle(None)
+        self._groups += 1
+        self._parcels += len(group.parcels)
+
+    def _may_be_seen(self, writes: Sequence[Write]) -> bool:
+        """Whether readers may see them before they are durable."""
+        known, early_max = self.journal.marks, self.limits.early_max
+        is_few = all(one.added.count <= early_max and one.partition.place in known for one in writes)
+        return bool(early_max) and is_few and len(writes) <= self.limits.files_open_max
+
+    def _show(self, writes: Sequence[Write]) -> None:
         # An entry may refer to a body in any other partition of the group, so all rows are known first.
         for write in writes:
             write.partition.admit(write)
@@ -296,16 +335,6 @@ class LogStore:
             write.partition.publish(write)
         with self.staging:
             self.blobs.refresh()
-        group.settle(None)
-        self._groups += 1
-        self._parcels += len(group.parcels)
-
-    def _write(self, writes: Sequence[Write]) -> None:
-        for write in writes:
-            write.store(self.disk)
-        with unsure("log: a segment could not be synced"):
-            for write in writes:
-                write.sync(self.disk)
 
     def _fail(self, group: _Group, error: Unavailable) -> NoReturn:
         """Tell everybody in the group, and all who staged behind it: their offsets built on it."""
@@ -334,12 +363,21 @@ class LogStore:
     def underway(self, place: Place, parcel: bytes) -> None:
         """What is durable is in the tree."""
 
+    def promised(self, place: Place, offset: int) -> None:
+        """By this node alone."""
+
     def tree(self, place: Place) -> Partition:
         """The partition itself, for its tree. Raises `Misuse` if nothing was ever stored in it."""
         partition = self._partitions.get(place)
         if partition is None:
             raise Misuse(f"{place}: does not exist")
         return partition
+
+    def root_with(self, place: Place, hashes: Sequence[bytes]) -> bytes:
+        """The root of the tree with these parcels behind it."""
+        if self.end(place):
+            return self.tree(place).root_with(hashes)
+        return merkle.root([merkle.leaf_hash(one) for one in hashes])
 
     def places(self) -> list[Place]:
         """The partitions that hold anything, or should, sorted."""
@@ -424,6 +462,9 @@ class LogStore:
     def close(self) -> None:
         """Close the journal; what is staged and not synced is forgotten."""
         with self._committing:
+            if self.limits.early_max and self._stopped is None:
+                with suppress(OSError):  # then it did not end in order
+                    write_atomic(self.disk, _CLOSED, b"")
             self._stopped = Unavailable("the log is closed")
             self.journal.close()
 
@@ -443,6 +484,22 @@ class LogStore:
         for place in sorted({*self._found(), *journal.marks, *(place for place, size in anchored.items() if size)}):
             known = journal.marks.get(place, Mark()), anchored.get(place, 0), journal.number, journal.is_damaged
             Opening(self.disk, self._partition(place), *known, self.recovery).load()
+
+    def _pass_over_seen(self) -> None:
+        """Leave room for what readers may have seen and a crash took, unless the log was closed."""
+        if self.disk.exists(_CLOSED):
+            self.disk.remove(_CLOSED)
+            self.disk.sync_dir("")
+            return
+        void = Void()
+        for place in [one for one in self.places() if self.tree(one).damage is None]:
+            newest = self.read(place, self.end(place) - 1, 1, headers_only=True)[0].stored_ms
+            for _ in range(self.limits.early_max):
+                self.stage([place], void.hash, void.encode(), b"", newest)
+        try:
+            self.sync()
+        except Unavailable as error:  # the disk is full, say: then it can be read, and that is all
+            self._stopped = error
 
     def _found(self) -> Iterator[Place]:
         """The partitions that have a folder; what else lies there is not ours."""

@@ -8,6 +8,12 @@ proved by its own signature and lowers its score; from version 2 on not that of 
 taken before the promise was due. Left out: that a new root continues the old one. Readers see it, since a range proof
 must fit both; the entry would carry a consistency proof of half a kilobyte for each partition and commit.
 
+Threat: the holder of a lease anchors a root over parcels that nobody has. What is anchored stays, so nothing could be
+proved in that partition ever again. So for a topic that travels over an overlay an anchor has the signatures of f+1
+relays of the virtual node where parcels enter: each has computed the root from what it keeps itself. Two honest ones
+may keep different parcels above the newest anchor, if the holder forked its promises. So, as for notaries below, an
+anchor names the size that it continues: of two that do not continue each other the second comes too late.
+
 Where several notaries read one partition, the first to write wins: its anchor names the size that it continues, and
 the refusals on which its root depends, so that the others can compute the same root from the same records.
 
@@ -28,7 +34,7 @@ from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import identity, leases, plans, reputation, retention, settings, topics
 from tallystick.ledger.contracts.retention import EARLIER, RELEASED, SAMPLES, Point
 from tallystick.ledger.contracts.state import HASH, ID, U32, Call, RowReader, State, Table, fields_of
-from tallystick.trust.promise import PARTITIONS_MAX, Anchor, Promise
+from tallystick.trust.promise import PARTITIONS_MAX, Anchor, JointAnchor, Promise
 
 
 class AnchorRow(NamedTuple):
@@ -70,9 +76,43 @@ def anchor_sampled(call: Call, entry: list[Any]) -> None:
     _sample(call, found, _anchor(call, found))
 
 
-def _anchor(call: Call, found: Anchor) -> AnchorRow | None:
-    """Take an anchor. Returns the one before it."""
+def anchor_jointly(call: Call, entry: list[Any]) -> None:
+    """[94, token, partition, size, root, size before, plan version, fence, [[index, signature], …]]: by who holds the
+    lease."""
+    found = Anchor.of(entry)
     _check_carries(call, found.token, found.partition)
+    before = _check_joint(call, entry, found)
+    _sample(call, found, _grow_from(call, found, before))
+
+
+def _check_joint(call: Call, entry: list[Any], found: Anchor) -> int:
+    """Raise `Refused` unless f+1 relays where the topic's parcels enter signed it, under the lease in force. Returns
+    the size that it continues."""
+    word = leases.require_word(call, found.token)
+    joint = JointAnchor.of(entry, call.instance, word.overlay, word.node)
+    lease = leases.find(call.state.row, found.token, found.partition, call.time_ms)
+    plan = plans.find_plan(call.state.row, word.overlay, joint.plan)
+    if lease is None or lease.fence != joint.fence:
+        raise Refused("anchor: of another lease than the one in force", reason="fenced")
+    if plan is None:
+        raise Refused(f"anchor: plan {joint.plan} is not kept", reason="no-plan")
+    joint.verify(plan)
+    return joint.before
+
+
+def _anchor(call: Call, found: Anchor) -> AnchorRow | None:
+    _check_alone(call, found)
+    return _grow(call, found)
+
+
+def _check_alone(call: Call, found: Anchor) -> None:
+    _check_carries(call, found.token, found.partition)
+    if leases.is_entrusted(call, found.token):
+        raise Refused("a topic that travels over an overlay is anchored jointly", reason="not-joint")
+
+
+def _grow(call: Call, found: Anchor) -> AnchorRow | None:
+    """Take an anchor. Returns the one before it."""
     old = find(call.state, found.token, found.partition)
     if old is not None and (found.size < old.size or (found.size == old.size and found.root != old.root)):
         raise Refused(
@@ -98,13 +138,18 @@ def notarise_sampled(call: Call, entry: list[Any]) -> None:
 
 
 def _notarise(call: Call, found: Anchor) -> AnchorRow | None:
-    _check_carries(call, found.token, found.partition)
+    _check_alone(call, found)
+    return _grow_from(call, found, found.before)
+
+
+def _grow_from(call: Call, found: Anchor, before: int | None) -> AnchorRow | None:
+    """Take an anchor that continues this size. Returns the one before it."""
     old = find(call.state, found.token, found.partition)
     anchored = 0 if old is None else old.size
-    if found.before != anchored or found.size <= anchored:
+    if before != anchored or found.size <= anchored:
         raise Refused(
             f"partition {found.partition} of topic {found.token.hex()} is anchored at size {anchored},"
-            f" found {found.before} to {found.size}",
+            f" found {before} to {found.size}",
             reason="anchor-moved",
         )
     _put(call, found)

@@ -40,7 +40,7 @@ from tallystick import wire
 from tallystick.crypto.signatures import SIGNED_BYTES_MAX, SignedObject, VerifyKey
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Malformed, Refused
-from tallystick.ledger.contracts import access, identity, plans, reputation
+from tallystick.ledger.contracts import access, identity, plans, reputation, settings
 from tallystick.ledger.contracts.state import HASH, ID, Call, RowReader, Table, fields_of
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.plan import RELAYS_MAX, Plan, VirtualNode
@@ -76,6 +76,16 @@ def is_suspected(read: RowReader, relay: bytes, version: int) -> bool:
     """Whether f+1 relays of one virtual node called it silent under this plan version, or it was convicted then."""
     row = read(FAULTS(relay))
     return row is not None and row.version == version
+
+
+def is_unfit(read: RowReader, relay: bytes, version: int, *, is_seated: bool) -> bool:
+    """Whether the planner, while this version is in force, does without a relay: it is suspected, or was proved to lie
+    and has not made that good. One that was replaced stays away until an administrator attaches it again."""
+    fault, standing = read(FAULTS(relay)), read(reputation.STANDINGS(relay))
+    if fault is not None and (fault.version == version or not is_seated):
+        return True
+    start = read(settings.CHOSEN(b"reputation_start")) or settings.SETTINGS["reputation_start"].default
+    return standing is not None and (standing.blacklisted != 0 or standing.score < start)
 
 
 def failures(read: RowReader, plan: Plan) -> dict[str, int]:
@@ -213,7 +223,7 @@ def _read_signer(call: Call, fields: Fields) -> tuple[bytes, VerifyKey]:
 
 def _read(kind: type[Signed], fields: Fields, key: VerifyKey) -> Signed:
     found = kind.decode(fields.octets(at_most=SIGNED_BYTES_MAX))
-    key.verify(found.context, found.signature, found.body)
+    found.verify_by(key)
     return found
 
 

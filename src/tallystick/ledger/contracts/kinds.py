@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tallystick.trust.promise import ANCHOR_ENTRY, NOTARISE_ENTRY
+from tallystick.trust.promise import ANCHOR_ENTRY, JOINT_ANCHOR_ENTRY, NOTARISE_ENTRY
 
 
 class EntryKind(IntEnum):
@@ -26,4 +26,7 @@ class EntryKind(IntEnum):
     ERASE = 75
     SET, ACTIVATE, WITHDRAW_ACTIVATION = 80, 81, 82
     OVERLAY, PLAN, ENTRUST, LEASE = 90, 91, 92, 93
+    JOINT_ANCHOR = JOINT_ANCHOR_ENTRY  # 94
     SUSPECT, TWO_SETS, FALSE_SHARE, TWO_ORIGINS, TWO_ORDERS = 95, 96, 97, 98, 99
+    RELEASE_IMAGE, WITHDRAW_IMAGE = 100, 101
+    CAMPAIGN, REPORT_CAMPAIGN, STOP_CAMPAIGN, RESUME_CAMPAIGN = 102, 103, 104, 105

@@ -8,8 +8,9 @@ Invariant: there is one holder at a time. Every change of holder raises the fenc
 the fence that stands there, so of two that reach for a free lease the first gets it. The holder renews its lease;
 others take it when it is free: never given, run out by block time, of a relay that the plan or the ledger no longer
 has, or of one that f+1 relays of one virtual node suspect (blame.py), of whom one is honest. Only the present holder
-anchors, retires and writes operations. What it signed under an earlier fence cannot come after the entry by which it
-took the lease again, since an author's transactions count in the order of their numbers.
+anchors and retires; operations every relay writes, of what it served itself. What a holder signed under an earlier
+fence cannot come after the entry by which it took the lease again, since an author's transactions count in the order of
+their numbers.
 
 How long a node carried a partition is noted as for those that are assigned (topics.py), so that nobody is blamed for a
 promise that it had no more time to keep. Whose lease ran out, and was taken, had it until then.
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import blame, identity, plans, reputation, topics
-from tallystick.ledger.contracts.plans import ENTRUSTED, EntrustedRow
+from tallystick.ledger.contracts.plans import ENTRUSTED, RELAYS, EntrustedRow
 from tallystick.ledger.contracts.state import ID, NOBODY, U32, Call, RowReader, Table, fields_of
 from tallystick.ledger.contracts.topics import TENURES, TenureRow
 from tallystick.trust.plan import Plan
@@ -54,8 +55,7 @@ def carries(call: Call, token: bytes, partition: int) -> bool:
     overlay the relay that holds the lease, and nobody else."""
     if (token, partition) in call.carried:
         return True
-    word = call.state.row(ENTRUSTED(token))
-    if word is None or word.overlay == NOBODY:
+    if not is_entrusted(call, token):
         return topics.carries(call, token, partition)
     row = find(call.state.row, token, partition, call.time_ms)
     if row is None or row.holder != call.author:
@@ -64,15 +64,32 @@ def carries(call: Call, token: bytes, partition: int) -> bool:
     return True
 
 
+def is_entrusted(call: Call, token: bytes) -> bool:
+    """Whether a topic travels over an overlay."""
+    word = call.state.row(ENTRUSTED(token))
+    return word is not None and word.overlay != NOBODY
+
+
+def require_word(call: Call, token: bytes) -> EntrustedRow:
+    """Which overlay carries a topic, or `Refused`."""
+    word = call.state.row(ENTRUSTED(token))
+    if word is None or word.overlay == NOBODY:
+        raise Refused(f"topic {token.hex()} is entrusted to no overlay", reason="not-entrusted")
+    return word
+
+
+def serves(call: Call, token: bytes) -> bool:
+    """Whether the author is a relay of the overlay that carries a topic: whoever serves a reader tells of it."""
+    return is_entrusted(call, token) and call.state.row(RELAYS(call.author)) == require_word(call, token).overlay
+
+
 def lease(call: Call, entry: list[Any]) -> None:
     """[93, token, partition, fence]: take a partition's lease with the next fence, or renew it with the present one."""
     fields = fields_of(entry, "lease", 4)
     token, partition, fence = fields.octets(16), fields.number(PARTITIONS_MAX - 1), fields.number(at_least=1)
     if partition >= topics.require(call.state, token).partitions:
         raise Refused(f"topic {token.hex()} has no partition {partition}", reason="unknown-partition")
-    word = call.state.row(ENTRUSTED(token))
-    if word is None or word.overlay == NOBODY:
-        raise Refused(f"topic {token.hex()} is entrusted to no overlay", reason="not-entrusted")
+    word = require_word(call, token)
     plan = plans.require_plan(call, word.overlay)
     if not _is_seated(plan, word, call.author):
         raise Refused(f"author is no relay of virtual node {word.node.hex()}", reason="not-relay")

@@ -166,7 +166,7 @@ def is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
         return False
     if reason and partition >= topic.partitions:
         partition = 0
-    if not leases.carries(call, token, partition):
+    if not leases.carries(call, token, partition) and not leases.serves(call, token):
         raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
     return True
 

@@ -101,6 +101,11 @@ def of_topic(topic: topics.TopicRow) -> Retention:
     return Retention(topic.keep_ms, topic.keep_parcels)
 
 
+def lets_go(topic: topics.TopicRow | None) -> bool:
+    """Whether the owner's present word lets carriers give anything up."""
+    return topic is not None and any(of_topic(topic))
+
+
 def sampled(sample: Sequence[Point], old: Point | None, new: Point, changed_ms: int) -> list[Point]:
     """The sample after another anchor; `old` is the anchor before it, and retention was last changed at `changed_ms`.
 

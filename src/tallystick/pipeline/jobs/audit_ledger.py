@@ -74,14 +74,23 @@ SCHEMA = pa.schema(
         pa.field("acted", _TIME),  # an operation's own time, as the node tells it
         pa.field("entitled", pa.bool_()),
         pa.field("evidence", pa.string()),
+        pa.field("entry", pa.binary()),  # as it was written, of those that are `OF_UPDATES`
     ]
 )
 
 
+# A fleet's updates, whose jobs read them again.
+OF_UPDATES = (
+    *(EntryKind.RELEASE_IMAGE, EntryKind.WITHDRAW_IMAGE, EntryKind.CAMPAIGN),
+    *(EntryKind.REPORT_CAMPAIGN, EntryKind.STOP_CAMPAIGN, EntryKind.RESUME_CAMPAIGN),
+)
 # Which fields of an entry stand in its row as they are.
 _TOKEN, _MOVE = (("token", 1),), (("group", 1), ("token", 3), ("partition", 4), ("first", 6), ("end", 7))
 _PLAIN: dict[EntryKind, tuple[tuple[str, int], ...]] = {
-    **dict.fromkeys((EntryKind.ANCHOR, EntryKind.NOTARISE, EntryKind.RETIRE), (*_TOKEN, ("partition", 2), ("end", 3))),
+    **dict.fromkeys(
+        (EntryKind.ANCHOR, EntryKind.NOTARISE, EntryKind.JOINT_ANCHOR, EntryKind.RETIRE),
+        (*_TOKEN, ("partition", 2), ("end", 3)),
+    ),
     **dict.fromkeys((EntryKind.COMMIT_OFFSET, EntryKind.RESET_OFFSET), _MOVE),
     **dict.fromkeys((EntryKind.GROUP, EntryKind.JOIN, EntryKind.LEAVE), (("group", 1),)),
     **dict.fromkeys((EntryKind.GRANT, EntryKind.WITHDRAW), (*_TOKEN, ("principal", 2), ("host", 5))),
@@ -96,7 +105,16 @@ _PLAIN: dict[EntryKind, tuple[tuple[str, int], ...]] = {
     EntryKind.SUSPECT: (("principal", 3),),
     **dict.fromkeys((EntryKind.TWO_SETS, EntryKind.FALSE_SHARE), (("principal", 1),)),
     **dict.fromkeys((EntryKind.TWO_ORIGINS, EntryKind.TWO_ORDERS), (("principal", 1),)),
+    **dict.fromkeys(OF_UPDATES, _TOKEN),
 }
+
+
+def name_of(kind: EntryKind) -> str:
+    """As the column `kind` has it."""
+    return kind.name.lower().replace("_", "-")
+
+
+_KEPT = frozenset(map(name_of, OF_UPDATES))
 
 
 class BlockSource(Protocol):
@@ -155,7 +173,8 @@ def _blocks(replay: Replay, source: BlockSource, last: int, rows: list[dict[str,
                 author, entries = step.transaction.author, step.transaction.entries
                 facts = {"height": block.height, "time": as_us(block.time_ms), "author": author.hex(), "count": 1}
                 for place, (row, entry) in enumerate(zip(shown, entries, strict=True), step.first):
-                    rows.append({**facts, "index": place, "bytes": len(entry), **row})
+                    kept = {"entry": entry} if row["kind"] in _KEPT else {}
+                    rows.append({**facts, "index": place, "bytes": len(entry), **row, **kept})
             replay.end()
             yield block
 
@@ -177,7 +196,7 @@ class _Reader:
 
     def _row(self, author: bytes, fields: Sequence[Any]) -> dict[str, Any]:
         kind = EntryKind(fields[0])
-        row: dict[str, Any] = {"kind": kind.name.lower().replace("_", "-")}
+        row: dict[str, Any] = {"kind": name_of(kind)}
         for name, at in _PLAIN.get(kind, ()):
             row[name] = fields[at].hex() if isinstance(fields[at], bytes) else fields[at]
         match kind:

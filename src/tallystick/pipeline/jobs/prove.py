@@ -67,6 +67,8 @@ def run(run: JobRun) -> dict[str, Any]:
     if out.exists() and any(out.iterdir()):
         raise Misuse(f"{out}: not empty", hint="name a new folder with --out")
     with closing(admit(str(run.home), facts["topic"])) as access, explained():
+        if not access.session.anchors:
+            raise Misuse("the mesh anchors nothing, and what is not anchored is not proved")
         rows = wanted(table.read(run.spark), where, most)
         proofs = prove_rows(rows, access, lent=not Channel.of_session(run.spark).is_local)
         return _write([one.asDict() for one in proofs.collect()], out, run)
@@ -100,7 +102,7 @@ def prove_rows(rows: DataFrame, access: Access, *, lent: bool) -> DataFrame:
     schema, identity = rows.schema, access.session.identity
     trust, authority = access.session.memory.trust.to_json(), identity.authority.encode()
     topic = access.session.node.state(TOPICS(access.token)).encode()
-    own = partial(join, str(identity.home), access.permit)
+    own = partial(join, str(identity.home), access.token.hex(), access.permit)
     keys: Callable[[], TopicKeys] = partial(borrow, access.loan()) if lent else own
 
     def prove(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -142,6 +142,32 @@ _AUDIT = Job(
     needs_home=True,
 )
 
+_UPDATES = (
+    Option("fleet", "The fleet's ota.json.", Path, Path("ota.json")),
+    Option("vehicles", "The folder of enrolled vehicles, if not the identity's own.", Path),
+    Option("every_s", "With --stream: from the end of one round to the next.", float, 60.0),
+)
+
+_CAMPAIGN = Job(
+    "campaign",
+    "recount campaigns from the manifests of vehicles, and say where the Director's reports disagree",
+    "tally pipeline run campaign --home reader --fleet ota.json --warehouse updates",
+    (*_UPDATES, Option("settle_s", "How late a Director may read what is anchored.", int, 120)),
+    needs_home=True,
+)
+
+_ECU_HEALTH = Job(
+    "ecu_health",
+    "find ECUs that are silent, run what is no release, drift or are ill",
+    "tally pipeline run ecu_health --home reader --fleet ota.json --warehouse updates",
+    (
+        *_UPDATES,
+        Option("silence_s", "An ECU without a report for so long is silent.", int, 14 * 86_400),  # two diagnoses
+        Option("returns_min", "So many returns to the image before are a finding.", int, 2),
+    ),
+    needs_home=True,
+)
+
 _PROVE = Job(
     "prove",
     "write the proofs of rows of a table as files, and say where the table differs from what was sealed",
@@ -165,4 +191,4 @@ _REPORT = Job(
     streams=False,
 )
 
-JOBS = {job.name: job for job in (_INGEST, _REFINE, _TRIPS, _AUDIT, _PROVE, _REPORT)}
+JOBS = {job.name: job for job in (_INGEST, _REFINE, _TRIPS, _AUDIT, _CAMPAIGN, _ECU_HEALTH, _PROVE, _REPORT)}

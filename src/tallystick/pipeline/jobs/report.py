@@ -1,4 +1,5 @@
-"""`report`: one page about a warehouse: traffic, trips, attacks and findings, ledger growth, lag, the ledger's state.
+"""`report`: one page about a warehouse: traffic, trips, updates, attacks and findings, ledger growth, lag, the ledger's
+state.
 
 It reads tables and nothing else, so it is made anywhere, offline, without Spark. What is missing is said, with the
 command that makes it.
@@ -14,8 +15,9 @@ from typing import Any
 from tallystick.errors import Misuse, Unavailable
 from tallystick.pipeline.jobs.audit_findings import SEVERITIES
 from tallystick.pipeline.jobs.report_data import Bins, Lag, LedgerFacts, Tables, Traffic, Trips
-from tallystick.pipeline.jobs.report_html import Html, page, table, tag
-from tallystick.pipeline.jobs.report_svg import amount, bars, columns, curves, stamp, tracks
+from tallystick.pipeline.jobs.report_html import Html, card, page, section, table, tag
+from tallystick.pipeline.jobs.report_svg import amount, bars, columns, curves, many, stamp, tracks
+from tallystick.pipeline.jobs.report_updates import update_section
 from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.warehouse import reading
 
@@ -49,6 +51,7 @@ def render(tables: Tables, facts: dict[str, Any], now_s: float) -> str:
     sections = [
         ("traffic", "Traffic", _traffic(traffic, ledger)),
         ("trips", "Trips", _trips(trips, is_cut=tables.has("trips"))),
+        *([("updates", "Updates", update_section(updates, tables))] if (updates := tables.updates()) else []),
         ("findings", "Attacks and findings", _findings(found, ledger, tables)),
         ("growth", "Ledger growth", _growth(ledger)),
         ("lag", "Lag", _lag(tables.lag())),
@@ -75,12 +78,12 @@ def _tiles(
     if traffic is not None and traffic.rows is not None:
         facts.append((amount(traffic.rows), "rows sealed"))
     if traffic is not None:
-        facts.append((amount(traffic.bytes, "bytes"), f"in {_many(traffic.parcels, 'parcel')}"))
+        facts.append((amount(traffic.bytes, "bytes"), f"in {many(traffic.parcels, 'parcel')}"))
     if trips is not None:
-        facts.append((f"{amount(round(trips.totals['distance_km'], 1))} km", f"in {_many(trips.count, 'trip')}"))
+        facts.append((f"{amount(round(trips.totals['distance_km'], 1))} km", f"in {many(trips.count, 'trip')}"))
     if found is not None:
         alarms = sum(one["severity"] == "alarm" for one in found)
-        facts.append((amount(len(found)), f"finding{'s' * (len(found) != 1)}, {_many(alarms, 'alarm')}"))
+        facts.append((amount(len(found)), f"finding{'s' * (len(found) != 1)}, {many(alarms, 'alarm')}"))
     if "height" in audited:
         facts.append((amount(audited["height"]), "ledger height, audited"))
     tiles = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in facts]
@@ -99,11 +102,11 @@ def _traffic(traffic: Traffic | None, ledger: LedgerFacts | None) -> Html:
             _columns("Parcels", traffic.bins, "parcels"),
         ]
     if ledger is not None and ledger.topics:
-        cards.append(_card("Parcels by topic, from the ledger", bars(ledger.topics)))
-    lead = f"{_many(traffic.publishers, 'publisher')}; counted from headers that were proved against the ledger."
+        cards.append(card("Parcels by topic, from the ledger", bars(ledger.topics)))
+    lead = f"{many(traffic.publishers, 'publisher')}; counted from headers that were proved against the ledger."
     if not traffic.bins.times:
         lead += " The topic is padded: times and numbers of rows are sealed, and nothing can be drawn over time."
-    return _section(lead, cards)
+    return section(lead, cards)
 
 
 def _trips(trips: Trips | None, *, is_cut: bool) -> Html:
@@ -114,7 +117,7 @@ def _trips(trips: Trips | None, *, is_cut: bool) -> Html:
     still = f", {trips.open} of them not yet ended" if trips.open else ""
     total = trips.totals
     lead = (
-        f"{_many(trips.count, 'trip')} of {_many(trips.vehicles, 'vehicle')}{still}: {total['distance_km']:,.1f} km,"
+        f"{many(trips.count, 'trip')} of {many(trips.vehicles, 'vehicle')}{still}: {total['distance_km']:,.1f} km,"
         f" {total['fuel_l']:,.1f} l of fuel, {amount(total['idle_s'], 'seconds')} idling;"
         f" harsh braking {total['harsh_braking']}, harsh acceleration {total['harsh_acceleration']}."
     )
@@ -127,10 +130,10 @@ def _trips(trips: Trips | None, *, is_cut: bool) -> Html:
         key.append(_key("var(--three)", "harsh acceleration", dot=True))
         left = f"; {trips.left_out} more tracks are not drawn" if trips.left_out else ""
         drawn = tag("figure", tracks(trips.lines, points, "map of the tracks"), tag("div", key, class_="key"))
-        cards.append(_card(f"Tracks, north is up{left}", drawn, wide=True))
+        cards.append(card(f"Tracks, north is up{left}", drawn, wide=True))
     cards.append(_columns("Trips by their beginning", trips.bins, "trips"))
-    cards.append(_card("Distance by vehicle, km", bars([(name, round(km, 1)) for name, km in trips.farthest])))
-    return _section(lead, cards)
+    cards.append(card("Distance by vehicle, km", bars([(name, round(km, 1)) for name, km in trips.farthest])))
+    return section(lead, cards)
 
 
 def _findings(found: list[dict[str, Any]] | None, ledger: LedgerFacts | None, tables: Tables) -> Html:
@@ -139,8 +142,8 @@ def _findings(found: list[dict[str, Any]] | None, ledger: LedgerFacts | None, ta
     cards = []
     if ledger is not None and ledger.reasons:
         refused = _columns("Refused requests", ledger.refused, "refused")
-        cards = [refused, _card("Refused, by reason", bars(ledger.reasons))]
-    counts = ", ".join(_many(sum(one["severity"] == name for one in found), name) for name in SEVERITIES)
+        cards = [refused, card("Refused, by reason", bars(ledger.reasons))]
+    counts = ", ".join(many(sum(one["severity"] == name for one in found), name) for name in SEVERITIES)
     lead = f"{counts}. Evidence is named by height and index on the ledger." if found else "The audit found nothing."
     content: list[object] = [tag("p", lead, class_="lead")]
     if found:
@@ -196,13 +199,13 @@ def _growth(ledger: LedgerFacts | None) -> Html:
         return _missing("The ledger was not audited yet.", _AUDIT)
     times, values = ledger.growth.times, ledger.growth.values
     each = f"{ledger.bytes / max(1, ledger.entries):.0f} bytes an entry"
-    lead = f"{_many(ledger.entries, 'entry', 'entries')}, {amount(ledger.bytes, 'bytes')}: {each}."
+    lead = f"{many(ledger.entries, 'entry', 'entries')}, {amount(ledger.bytes, 'bytes')}: {each}."
     cards = [
-        _card("Entries", curves(times, {"entries": values["entries"]}, "entries")),
-        _card("Bytes of entries", curves(times, {"bytes": values["bytes"]}, "bytes", show="bytes")),
-        _card("Entries by kind", bars(ledger.kinds), wide=True),
+        card("Entries", curves(times, {"entries": values["entries"]}, "entries")),
+        card("Bytes of entries", curves(times, {"bytes": values["bytes"]}, "bytes", show="bytes")),
+        card("Entries by kind", bars(ledger.kinds), wide=True),
     ]
-    return _section(lead, cards)
+    return section(lead, cards)
 
 
 def _lag(lag: Lag | None) -> Html:
@@ -215,10 +218,10 @@ def _lag(lag: Lag | None) -> Html:
     names = ["From … to …", "Parcels", "Median", "95 in 100 within", "Most"]
     cards = [
         tag("div", table(names, rows, numbers=(1, 2, 3, 4)), class_="card wide"),
-        _card("Medians by time of sealing", curves(lag.bins.times, lag.bins.values, show="seconds"), wide=True),
+        card("Medians by time of sealing", curves(lag.bins.times, lag.bins.values, show="seconds"), wide=True),
     ]
     lead = "From sealing, by the publishers' clocks, to the block that anchors, and on to the first read by anybody."
-    return _section(lead, cards)
+    return section(lead, cards)
 
 
 def _state(audited: dict[str, Any], facts: dict[str, Any], tables: Tables) -> Html:
@@ -242,7 +245,7 @@ def _state(audited: dict[str, Any], facts: dict[str, Any], tables: Tables) -> Ht
     sizes = [[tag("code", name), amount(batches), amount(rows)] for name, batches, rows in tables.sizes()]
     if sizes:
         shown = table(["Table", "Batches", "Rows"], sizes, numbers=(1, 2))
-        cards.append(_card("Tables of this report", shown, wide=True))
+        cards.append(card("Tables of this report", shown, wide=True))
     return tag("div", cards, class_="grid")
 
 
@@ -253,16 +256,8 @@ def _missing(what: str, command: str) -> Html:
     return tag("div", what, " Run:", tag("code", command), class_="card none wide")
 
 
-def _section(lead: str, cards: list[Html]) -> Html:
-    return tag("div", tag("p", lead, class_="lead"), tag("div", cards, class_="grid"))
-
-
 def _columns(name: str, bins: Bins, value: str, show: str = "count") -> Html:
-    return _card(name, columns(bins.times, bins.values[value], value, show=show))
-
-
-def _card(name: str, content: Html, *, wide: bool = False) -> Html:
-    return tag("div", tag("h3", name), content, class_="card wide" if wide else "card")
+    return card(name, columns(bins.times, bins.values[value], value, show=show))
 
 
 def _key(colour: str, name: str, *, dot: bool = False) -> Html:
@@ -271,7 +266,3 @@ def _key(colour: str, name: str, *, dot: bool = False) -> Html:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
-
-
-def _many(number: int, noun: str, plural: str = "") -> str:
-    return f"{amount(number)} {noun if number == 1 else plural or f'{noun}s'}"

@@ -7,6 +7,7 @@ Each function gives None where its table is not there; the page then says which 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +75,18 @@ class Lag:
     steps: list[tuple[str, int, float, float, float]]  # what, of how many parcels, median, 95 in 100, most
 
 
+@dataclass(frozen=True)
+class Updates:
+    """As the jobs `campaign` and `ecu_health` know them now."""
+
+    releases: list[dict[str, Any]]
+    campaigns: list[dict[str, Any]]
+    running: Counter[str]  # vehicles, by the image that an ECU of theirs runs; "" where one was never heard
+    ecus: int
+    vehicles: int
+    findings: list[dict[str, Any]]
+
+
 class Tables:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -99,8 +112,25 @@ class Tables:
         return self.names.get(identifier) or f"{identifier[:8]}…"
 
     def findings(self) -> list[dict[str, Any]] | None:
-        table = self.read("findings", newest=True)
-        return None if table is None else list(table.to_pylist())
+        """What the audit found, and the jobs of updates."""
+        found = None if (table := self.read("findings", newest=True)) is None else list(table.to_pylist())
+        updates = self._update_findings()
+        return found if not updates else [*(found or []), *updates]
+
+    def updates(self) -> Updates | None:
+        ecus = self.read("ecus", newest=True)
+        rows = {name: self.read(name, newest=True) for name in ("releases", "campaigns")}
+        if ecus is None and all(one is None for one in rows.values()):
+            return None
+        releases, campaigns = ([] if one is None else list(one.to_pylist()) for one in rows.values())
+        runs = [] if ecus is None else ecus.select(["vehicle", "image"]).to_pylist()
+        pairs = {(row["vehicle"], row["image"] or "") for row in runs}
+        running, vehicles = Counter(image for _, image in sorted(pairs)), len({vehicle for vehicle, _ in pairs})
+        return Updates(releases, campaigns, running, len(runs), vehicles, self._update_findings())
+
+    def _update_findings(self) -> list[dict[str, Any]]:
+        tables = [self.read(name, newest=True) for name in ("campaign_findings", "ecu_findings")]
+        return [row for table in tables if table is not None for row in table.to_pylist()]
 
     def audited(self) -> dict[str, Any]:
         """What the newest audit says of the ledger."""

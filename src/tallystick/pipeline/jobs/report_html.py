@@ -71,6 +71,15 @@ def table(columns: list[str], rows: list[list[Any]], *, numbers: tuple[int, ...]
     return tag("table", tag("thead", tag("tr", head)), tag("tbody", lines))
 
 
+def section(lead: str, cards: list[Html]) -> Html:
+    """What a section says first, and its cards."""
+    return tag("div", tag("p", lead, class_="lead"), tag("div", cards, class_="grid"))
+
+
+def card(name: str, content: Html, *, wide: bool = False) -> Html:
+    return tag("div", tag("h3", name), content, class_="card wide" if wide else "card")
+
+
 _CSS = """
 :root{--paper:#f6f5f1;--card:#fff;--ink:#1d2127;--soft:#5c6470;--rule:#e2e0d9;--one:#2f6690;--two:#3a9a8c;
 --three:#c98a1b;--alarm:#b3261e;--warning:#9a6200;--notice:#2f6690;--track:#2f6690;--ground:#eef1f0}

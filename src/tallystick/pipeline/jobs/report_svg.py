@@ -159,3 +159,8 @@ def _nice(top: float, show: str) -> float:
     power = 10.0 ** math.floor(math.log10(top / unit))
     steps = [step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10)]
     return unit * next(step for step in steps if step >= top / unit * 0.999)
+
+
+def many(number: int, noun: str, plural: str = "") -> str:
+    """A number of things, for people."""
+    return f"{amount(number)} {noun if number == 1 else plural or f'{noun}s'}"
