@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS ?= dev,spark,kafka,fuzz,plots,fabric,ota
+EXTRAS ?= dev,spark,kafka,fuzz,plots,fabric,ota,detect,train
 ARGS ?=
 SECONDS_EACH ?= 60
 MINUTES ?= 10
