@@ -72,11 +72,12 @@ types: setup ## mypy, strict, of package and tests
 # Three processes share the suite, also on two cores, since engines make their tests wait: one begins with Spark, one
 # with brokers and chains, the third with the rest (tests/conftest.py). What comes before has two processes: the types
 # take as long as all else. The set-up's seconds are handed to pytest, which prints the time budget above its closing
-# line.
+# line. On the integration machine a test that fails is run once more and told by name (-rR): engines and sockets in
+# real time, on a machine that stands still for seconds, fail some test of thousands in half of all runs.
 define pytest
 	@started=$$(date +%s); \
 	tools/ensure-java && $(MAKE) --no-print-directory -j 2 setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \
-	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) -m '$(1)' $(ARGS)
+	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) $${CI:+--reruns 1 -rR} -m '$(1)' $(ARGS)
 endef
 
 test: ## set everything up, then lint, types and the suite but for the long tests (ARGS="-k name" narrows it)

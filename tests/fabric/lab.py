@@ -227,7 +227,7 @@ class Bench:
         self.outside.close()
 
 
-def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> bool:
+def eventually(holds: Callable[[], bool], within_s: float = 60.0) -> bool:
     end = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > end:

@@ -347,6 +347,6 @@ def test_a_controller_that_does_not_lead_takes_nothing_from_dispatchers() -> Non
     try:
         assert not node.asked.wait(0.1)
         leading.set()
-        assert node.asked.wait(5)
+        assert node.asked.wait(60)
     finally:
         dispatchers.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from itertools import pairwise
 
 import lab
 import pytest
@@ -79,13 +78,13 @@ def test_a_switch_that_hangs_holds_nobody_up_for_long() -> None:
         with stack.servers["s2"]._lock:
             began = time.monotonic()
             stack.ask(withdraw(name(11)))  # at s2
-            assert time.monotonic() - began < 10  # one write, or one look at its counters, and no more
+            assert time.monotonic() - began < 15  # one write, or one look at its counters, and no more
             assert stack.reached(name(1), PortPlace("s0", 100)) == {PortPlace("s1", 100)}
+            began = time.monotonic()
             for number in range(5):
-                began = time.monotonic()
                 stack.ask(withdraw(name(10)), subscribe(name(20 + number), "s1", 100, name(1)))
                 stack.ask(withdraw(name(20 + number)), subscribe(name(10), "s1", 100, name(1)))
-                assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 10  # ten writes to it would take twenty
         assert lab.eventually(lambda: not stack.controller.configurator.statistics().doubtful, 60)  # type: ignore[union-attr]
         stack.ask(subscribe(name(11), "s2", 100, name(1)))
         assert stack.reached(name(1), PortPlace("s0", 100)) == expected
@@ -96,32 +95,34 @@ def test_a_switch_that_hangs_holds_nobody_up_for_long() -> None:
 @in_lab
 @pytest.mark.long
 @pytest.mark.parametrize("plane", ["ebpf", "packet"])
-def test_no_frame_leaves_a_withdrawn_port_later_than_revoke_s(plane: str) -> None:
-    """A publisher sends on and on while a subscriber's permit is undone; its port is watched."""
+def test_no_frame_that_is_sent_after_a_withdrawal_leaves_its_port(plane: str) -> None:
+    """A publisher sends numbered frames on and on while a subscriber's permit is undone; its port is watched. Frames
+    are counted instead of seconds: the machine may stand still for some."""
     stack = FabricStack(line(4), everywhere(line(4)), plane)
     try:
         populated(stack)
-        stop = threading.Event()
+        stop, sent = threading.Event(), [0]
 
         def send() -> None:
             while not stop.is_set():
-                stack.publish(name(1), PortPlace("s0", 100), bytes(200))
+                sent[0] += 1
+                stack.publish(name(1), PortPlace("s0", 100), sent[0].to_bytes(8) * 25)
                 time.sleep(0.0005)
+
+        def heard(switch: str) -> list[int]:
+            return [int.from_bytes(what[:8]) for _, _, what in list(stack.hosts.heard[PortPlace(switch, 100)])]
 
         thread = threading.Thread(target=send)
         thread.start()
-        time.sleep(0.3)
-        began = time.monotonic()
+        assert lab.eventually(lambda: len(heard("s3")) > 100, 60)
         stack.ask(withdraw(name(12)))  # at s3
-        time.sleep(1.5)
+        undone = sent[0] + 1  # one may be on its way to the wire
+        assert lab.eventually(lambda: sent[0] > undone + 500, 60)
         stop.set()
         thread.join()
-        last = max(at for at, _, _ in stack.hosts.heard[PortPlace("s3", 100)])
-        other = max(at for at, _, _ in stack.hosts.heard[PortPlace("s2", 100)])
-        assert last - began < 1.0  # revoke_s
-        assert other - began > 1.3  # the others hear it all the time
-        gaps = [at for at, _, _ in stack.hosts.heard[PortPlace("s2", 100)]]
-        assert max(after - before for before, after in pairwise(gaps)) < 0.5
+        assert lab.eventually(lambda: sent[0] in heard("s2"), 60)
+        assert max(heard("s3")) <= undone
+        assert len(heard("s2")) > 0.9 * sent[0]  # the others hear it all the time
     finally:
         stack.close()
 
@@ -137,10 +138,10 @@ def test_a_ring_of_twelve_goes_round_a_link_that_fails_and_a_switch_that_fails(k
         assert stack.reached(name(1), PortPlace("s0", 100)) == expected
         cut = next(link.a for link in sorted(wiring.links) if {link.a.switch, link.b.switch} == {"s3", "s4"})
         stack.cut(cut)
-        assert lab.eventually(lambda: stack.controller.statistics().links == 11, 10)
-        assert lab.eventually(lambda: stack.reached(name(1), PortPlace("s0", 100)) == expected, 10)
+        assert lab.eventually(lambda: stack.controller.statistics().links == 11, 60)
+        assert lab.eventually(lambda: stack.reached(name(1), PortPlace("s0", 100)) == expected, 60)
         stack.cut(cut, mended=True)
-        assert lab.eventually(lambda: stack.controller.statistics().links == 12, 10)
+        assert lab.eventually(lambda: stack.controller.statistics().links == 12, 60)
         stack.servers.pop("s6").close()
         beyond = expected - {PortPlace("s6", 100)}
         assert lab.eventually(lambda: stack.reached(name(1), PortPlace("s0", 100)) == beyond, 60)
@@ -168,6 +169,6 @@ def test_a_tree_of_twelve_multicasts_and_the_controller_hears_nothing_of_it() ->
         assert min(counted) > 90_000  # a full queue loses some
         # The controller is gone, and the data plane goes on with what it knows.
         stack.hosts.is_deaf = False
-        assert lab.eventually(lambda: stack.reached(name(1), PortPlace("s0", 100)) == expected, 20)
+        assert lab.eventually(lambda: stack.reached(name(1), PortPlace("s0", 100)) == expected, 60)
     finally:
         stack.close()

@@ -65,7 +65,7 @@ def test_a_relay_that_is_gone_or_hangs_is_not_waited_for(edge: Edge, away: str) 
     carrier, began = edge.carrier(), time.monotonic()
     for _ in range(20):  # more than may wait for one relay
         assert offsets(carrier.publish(TOKEN, SENT[:1])) == [0]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20  # each would wait for thirty seconds
 
 
 def test_more_than_f_that_are_gone_are_the_worlds_failure(edge: Edge) -> None:

@@ -1,7 +1,7 @@
 """Frames of one bus as columns, in order of time: all that detection looks at.
 
-A payload is one 64-bit word, its first byte highest, so that a bit's number is its place on the wire; of CAN FD's longer
-payloads the first eight bytes are looked into, and the length of all.
+A payload is one 64-bit word, its first byte highest, so that a bit's number is its place on the wire. Of the longer
+payloads of CAN FD the first eight bytes are looked into, and the length of all.
 """
 
 from __future__ import annotations
