@@ -77,7 +77,7 @@ types: setup ## mypy, strict, of package and tests
 define pytest
 	@started=$$(date +%s); \
 	tools/ensure-java && $(MAKE) --no-print-directory -j 2 setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \
-	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) $${CI:+--reruns 1 -rR} -m '$(1)' $(ARGS)
+	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) $(if $(CI),--reruns 1 -rR) -m '$(1)' $(ARGS)
 endef
 
 test: ## set everything up, then lint, types and the suite but for the long tests (ARGS="-k name" narrows it)
