@@ -11,6 +11,8 @@ import pytest
 from stack import READ, WRITE, Stack
 
 from tallystick.cli import main
+from tallystick.cli.fleet import ATTACKS
+from tallystick.fleet.detect.attacks import FAMILIES
 from tallystick.fleet.schemas import TEXTS, schema
 from tallystick.fleet.vehicles import simulate
 from tallystick.record.schema import Schema
@@ -26,6 +28,27 @@ def test_telemetry_to_parquet_with_its_truth(tmp_path: Path, capsys: pytest.Capt
     assert summary["rows"] == rows.num_rows
     told = json.loads(truth.read_text())
     assert told["trip_count"] == len(told["trips"]) == summary["trip_count"]
+
+
+def test_a_bus_attacked_with_its_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, truth = tmp_path / "bus.parquet", tmp_path / "truth.json"
+    arguments = ["fleet", "simulate", "--what", "bus", "--layout", "1", "--minutes", "1", "--seed", "3", "--json"]
+    arguments += ["--out", str(out)]
+    assert main.run(arguments) == 0
+    benign = pq.read_table(out)
+    assert benign.schema.equals(schema("can").arrow)
+    assert json.loads(capsys.readouterr().out)["rows"] == benign.num_rows > 60_000
+    assert main.run([*arguments, "--attack", "flood", "--truth", str(truth)]) == 0
+    told = json.loads(truth.read_text())
+    assert {name: told[name] for name in ("family", "layout", "version")} == {
+        "family": "flood",
+        "layout": 1,
+        "version": 1,
+    }
+    attacked = pq.read_table(out)
+    assert attacked.num_rows == benign.num_rows + len(told["attacker_rows"])
+    assert set(attacked.take(told["attacker_rows"]).column("can_id").to_pylist()) == {0}
+    assert list(FAMILIES) == ATTACKS
 
 
 @pytest.mark.parametrize("what", ["telemetry", "can", "vitals", "home"])
@@ -90,6 +113,8 @@ def test_every_schema_is_printed_as_one_writes_it(capsys: pytest.CaptureFixture[
         (["simulate", "--out", "-", "--rate", "soon"], "soon"),
         (["simulate", "--out", "-", "--start", "2026-01-05"], "zone"),
         (["simulate", "--out", "-", "--step", "5"], "step_s"),
+        (["simulate", "--out", "-", "--attack", "ramp"], "--attack ramp"),
+        (["simulate", "--what", "bus", "--out", "-", "--minutes", "0"], "minutes"),
         (["replay", "nowhere.tar", "--out", "-"], "nowhere.tar"),
     ],
 )

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 CLOSE_S = 60.0  # for the last parcels to be anchored
 SIMULATED = ["telemetry", "can", "vitals", "home"]
-SCHEMAS = [*SIMULATED, "positions", "drives"]
+SCHEMAS = [*SIMULATED, "positions", "drives", "alerts"]
+ATTACKS = ["flood", "fuzzing", "replay", "targeted", "suspension", "constant", "ramp", "freeze", "flag"]
+ATTACK_MINUTES_MAX = 120.0  # an attacked drive is held in memory
 
 
 @click.group("fleet")
@@ -71,13 +73,15 @@ _destination_options = output.options(
 
 
 @command.command("simulate")
-@output.default_option("--what", type=click.Choice(SIMULATED), default="telemetry")
+@output.default_option("--what", type=click.Choice([*SIMULATED, "bus"]), default="telemetry")
 @output.default_option("--vehicles", type=click.IntRange(1), default=100, help="Or sensors, of the city's.")
 @output.default_option("--minutes", type=float, default=10.0)
 @output.default_option("--step", "step_s", type=float, default=1.0, help="Seconds between rows.")
 @output.default_option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same bytes.")
 @click.option("--start", help="Time of the first row, ISO 8601 [default: 2026-01-05T06:00Z, with realtime now].")
 @click.option("--truth", type=FILE, help="Write what really happened here, as JSON.")
+@output.default_option("--layout", type=click.IntRange(0, 2), default=0, help="Of the bus: which of three cars.")
+@click.option("--attack", type=click.Choice(ATTACKS), help="On the bus, for ten seconds in the middle.")
 @_destination_options
 def simulate(
     what: str,
@@ -87,15 +91,18 @@ def simulate(
     seed: int,
     start: str | None,
     truth: Path | None,
+    layout: int,
+    attack: str | None,
     tell: output.Tell,
     **to: Unpack[Destination],
 ) -> None:
-    """Simulate vehicles (telemetry or CAN frames) or city sensors (vitals of a hospital, air of homes).
+    """Simulate vehicles (telemetry or CAN frames), the bus of one car, or sensors (vitals of a hospital, air of homes).
 
     \b
     Examples:
       tally fleet simulate --vehicles 500 --minutes 10 --out drive.parquet --truth truth.json
       tally fleet simulate --vehicles 20 --rate realtime --topic telemetry --home car
+      tally fleet simulate --what bus --layout 1 --minutes 10 --seed 3 --out bus.parquet
     """
     from tallystick.fleet import can
     from tallystick.fleet.batches import START_MS
@@ -104,6 +111,16 @@ def simulate(
 
     begin_ms = START_MS if to["rate"] is None else now_ms()
     start_ms = begin_ms if start is None else _parse_time(start)
+    if what == "bus":
+        told: dict[str, Any] = {"layout": layout}
+        batches = _bus(layout, minutes, seed, start_ms * 1000, attack, told)
+        summary = _run(batches, "simulating a bus", int(minutes * 60), to)
+        if truth is not None:
+            _write_truth(truth, told)
+        _report({"what": what, "seed": seed, **summary, "layout": layout}, tell, to["out"])
+        return
+    if attack is not None:
+        raise Misuse(f"--attack {attack}: only a bus is attacked", hint="--what bus")
     source: Fleet | Sensors
     if what in ("telemetry", "can"):
         source = Fleet(vehicles, minutes * 60, step_s=step_s, seed=seed, start_ms=start_ms)
@@ -112,27 +129,51 @@ def simulate(
     batches = map(can.encode, source.batches()) if what == "can" else source.batches()
     summary = _run(batches, f"simulating {what}", int(minutes * 60), to)
     if truth is not None:
-        _write_truth(truth, source)
+        _write_truth(truth, _truth(source))
     _report({"what": what, "seed": seed, **summary, **_facts(source)}, tell, to["out"])
+
+
+def _bus(
+    layout: int, minutes: float, seed: int, start_us: int, attack: str | None, told: dict[str, Any]
+) -> Iterator[Any]:
+    """The bus's rows; what the attack was comes into `told`."""
+    from tallystick.fleet.bus import bus_chunks, simulate_bus
+    from tallystick.fleet.detect import attacks
+    from tallystick.fleet.vehicles import vin
+
+    name = vin(seed, layout)
+    if attack is None:
+        yield from (frames.to_batch(name) for frames in bus_chunks(layout, minutes, seed, start_us))
+        return
+    if minutes > ATTACK_MINUTES_MAX:
+        raise Misuse(f"--minutes {minutes:g}: at most {ATTACK_MINUTES_MAX:g} with an attack")
+    frames = simulate_bus(layout, minutes, seed, start_us)
+    planned = attacks.plan(attack, frames, start_us + int(minutes * 30e6), 10.0, seed)
+    attacked, by_attacker = attacks.carry_out(planned, frames, seed)
+    told |= {**asdict(planned), "version": attacks.VERSION, "attacker_rows": by_attacker.nonzero()[0].tolist()}
+    yield attacked.to_batch(name)
 
 
 @command.command("replay")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--duplicates", is_flag=True, help="Keep rows that repeat another one exactly.")
+@click.option("--vin", help="Of the vehicle whose frames a CAN capture holds [default: the capture's name].")
 @_destination_options
-def replay(path: Path, duplicates: bool, tell: output.Tell, **to: Unpack[Destination]) -> None:
-    """Replay CapMetro positions or OBD-II drives: a CSV file, a folder of them, or a tar archive of them.
+def replay(path: Path, duplicates: bool, vin: str | None, tell: output.Tell, **to: Unpack[Destination]) -> None:
+    """Replay CapMetro positions, OBD-II drives, or captures of a CAN bus (candump logs, CSV of ROAD and V40): a file,
+    a folder of them, or a tar archive of them.
 
     \b
     Examples:
       tally fleet replay obdiidata.tar.xz --out drives.parquet
       tally fleet replay vehicle_positions/2015-06-07.csv --rate 60 --topic positions --home bus
+      tally fleet replay candump.log --vin VIN0001 --out frames.parquet
     """
     from tallystick.fleet.replay import RecordingReplay
 
-    source = RecordingReplay(path, keep_duplicates=duplicates)
+    source = RecordingReplay(path, keep_duplicates=duplicates, vin=vin)
     summary = _run(source.batches(), f"replaying {path.name}", 0, to)
-    _report({**summary, **output.fields(source, "files empty duplicates torn")}, tell, to["out"])
+    _report({**summary, **output.fields(source, "files empty duplicates torn unordered")}, tell, to["out"])
 
 
 @command.command("schema")
@@ -157,7 +198,7 @@ def _run(batches: Iterable[Any], label: str, seconds: int, to: Destination) -> d
 
     clock, rate = machine().clock, to["rate"]
     began_s, rows, shown_s, first_ms = clock.monotonic(), 0, 0, None
-    with _destination(to) as take, output.progress(label, seconds, show=to["show_progress"]) as advance:
+    with destination(to) as take, output.progress(label, seconds, show=to["show_progress"]) as advance:
         for batch in batches if rate is None else paced(batches, clock, rate):
             take(batch)
             rows += batch.num_rows
@@ -169,7 +210,7 @@ def _run(batches: Iterable[Any], label: str, seconds: int, to: Destination) -> d
 
 
 @contextmanager
-def _destination(to: Destination) -> Iterator[Take]:
+def destination(to: Destination) -> Iterator[Take]:
     from tallystick.fleet import files
 
     match to["topic"], to["out"]:
@@ -225,13 +266,15 @@ def _facts(source: Fleet | Sensors) -> dict[str, Any]:
     return {"sensors": len(source.names), "anomalies": len(source.anomalies)}
 
 
-def _write_truth(path: Path, source: Fleet | Sensors) -> None:
+def _truth(source: Fleet | Sensors) -> dict[str, Any]:
     from tallystick.fleet.vehicles import Fleet
 
     if isinstance(source, Fleet):
-        whole = source.truth.plain()
-    else:
-        whole = {**_facts(source), "anomalies": [asdict(anomaly) for anomaly in source.anomalies]}
+        return source.truth.plain()
+    return {**_facts(source), "anomalies": [asdict(anomaly) for anomaly in source.anomalies]}
+
+
+def _write_truth(path: Path, whole: dict[str, Any]) -> None:
     try:
         path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     except OSError as error:

@@ -57,6 +57,14 @@ class DbcSignal:
     multiplexer: int | None  # the place of its multiplexer in the message
     multiplexer_ids: tuple[int, ...]
 
+    @property
+    def wire_bits(self) -> set[int]:
+        """Its bits by their places on the wire, the highest of the first byte being 0."""
+        places = range(self.shift, self.shift + self.bits)
+        if self.is_big:
+            return {8 * self.end_byte - 1 - one for one in places}
+        return {8 * (self.first_byte + one // 8) + 7 - one % 8 for one in places}
+
     def decode(self, payloads: npt.NDArray[np.uint8]) -> Floats:
         """The physical values of all payloads, a row each."""
         count = self.end_byte - self.first_byte

@@ -1,8 +1,7 @@
-"""Real files, read as they are and streamed in order of time: bus positions of CapMetro and OBD-II drives of a car.
+"""Real files, read as they are and streamed in order of time: bus positions of CapMetro, OBD-II drives of a car, and
+captures of a CAN bus.
 
-A source is a CSV file, a folder of them, or a tar archive of them (`.tar`, `.tar.xz`, `.tar.gz`), which is unpacked
-once to a temporary file, because compressed archives cannot be read in another order than their own. One CSV file is
-in memory at a time.
+A source is a file, a folder of them, or a tar archive of them; see `sources`. One file is in memory at a time.
 
 What the files hide, and what becomes of it:
 
@@ -15,19 +14,16 @@ What the files hide, and what becomes of it:
   lacks the last three values. The last line may be cut off, and is then left out. Time is whole seconds since the
   engine started, several rows to a second; drives have no date, so each is placed after the one before.
 - *Duplicates.* Rows that repeat another of the same file exactly are left out, unless asked for: the recorders wrote
-  the same reading again.
+  the same reading again. Frames of a bus may repeat, and are all kept.
+- *Captures of a bus.* See `detect.readers`. The labels of attacks are left behind: a bus does not tell them.
 """
 
 from __future__ import annotations
 
 import io
 import re
-import tarfile
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +32,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from tallystick.errors import Malformed, Misuse, Unavailable
+from tallystick.errors import Malformed
 from tallystick.fleet.batches import CHUNK_ROWS, START_MS, rechunked
+from tallystick.fleet.detect.readers import parse_capture, pattern_of
 from tallystick.fleet.schemas import schema
-from tallystick.wire import is_number
+from tallystick.fleet.sources import opened
 
-FILE_BYTES_MAX = 256 << 20  # of one CSV file; the largest real one has 4 MB
 KMH_PER_MPH = 1.609344
 MPH_MS = 0.44704
 UNKNOWN_MPH = 255.0
@@ -53,46 +49,53 @@ DRIVES_HEADER = "ENGINE_RUN_TINE ()"  # sic
 DRIVES_COLUMNS = 27
 
 
-Source = dict[str, tuple[int, Callable[[], bytes]]]  # CSV files by name, in the order of replay: size, what reads it
-
-
 @dataclass
 class RecordingReplay:
-    """A replay of one source, positions or drives by the header of its files, and what was left out so far."""
+    """A replay of one source, positions, drives or frames by the first line of its files, and what was left out so
+    far."""
 
     path: Path
     keep_duplicates: bool = False
+    vin: str | None = None  # of the vehicle whose frames these are; None: each capture's name
     files: int = 0
     empty: int = 0  # files without a row
     duplicates: int = 0  # rows left out as such
     torn: int = 0  # rows left out because their line was cut off
+    unordered: int = 0  # frames earlier than the one before, which are put in order
 
     def batches(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-        """All rows in order of time, by the schema `positions` or `drives`. Raises `Misuse`, `Malformed`."""
+        """All rows in order of time, by the schema `positions`, `drives` or `can`. Raises `Misuse`, `Malformed`."""
         return rechunked(self._files(), chunk_rows)
 
     def _files(self) -> Iterator[pa.RecordBatch]:
-        with _open(self.path) as source:
+        with opened(self.path) as source:
             at_ms, first, kind = START_MS, next(iter(source)), ""
-            for name, (size, read) in source.items():
-                if size > FILE_BYTES_MAX:
-                    raise Misuse(f"{name}: has {size} bytes, but at most {FILE_BYTES_MAX} are read at once")
+            for name, read in source.items():
                 data = read()
                 found = _kind(data, name)
                 kind = kind or found
                 if found != kind:
                     raise Malformed(f"{name}: holds {found}, but {first} holds {kind}")
-                table = _positions(data, name) if kind == "positions" else self._drive(data, name, at_ms)
+                if kind == "frames":
+                    table = self._frames(data, name)
+                else:
+                    table = _positions(data, name) if kind == "positions" else self._drive(data, name, at_ms)
                 self.files += 1
                 self.empty += not table.num_rows
                 if not table.num_rows:
                     continue
-                if not self.keep_duplicates:
+                if not self.keep_duplicates and kind != "frames":
                     whole, table = table, _distinct(table)
                     self.duplicates += whole.num_rows - table.num_rows
                 table = table.take(pc.sort_indices(table, [("ts", "ascending")]))
                 at_ms = table.column("ts")[-1].value + BETWEEN_DRIVES_MS
                 yield from table.combine_chunks().to_batches()
+
+    def _frames(self, data: bytes, name: str) -> pa.Table:
+        capture = parse_capture(data, name)
+        self.torn += capture.torn
+        self.unordered += capture.unordered
+        return pa.table(capture.frames.to_batch(self.vin or capture.name))
 
     def _drive(self, data: bytes, name: str, start_ms: int) -> pa.Table:
         lines, torn = _regular_lines(data, name)
@@ -122,9 +125,11 @@ def _kind(data: bytes, name: str) -> str:
         return "positions"
     if header.startswith(DRIVES_HEADER):
         return "drives"
+    if pattern_of(data) is not None:
+        return "frames"
     raise Malformed(
-        f'{name}: the header begins "{header[:40]}", expected that of CapMetro positions or of OBD drives',
-        hint="replay reads these two formats; for your own rows use tally publish",
+        f'{name}: the header begins "{header[:40]}", expected that of CapMetro positions, OBD drives or a CAN capture',
+        hint="replay reads these formats; for your own rows use tally publish",
     )
 
 
@@ -180,52 +185,3 @@ def _read_csv(data: bytes, name: str, types: dict[str, Any]) -> pa.Table:
         return pyarrow.csv.read_csv(io.BytesIO(data), convert_options=options)
     except pa.ArrowInvalid as error:
         raise Malformed(f"{name}: not readable as CSV: {error}") from error
-
-
-# --- files, folders and archives ---
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[Source]:
-    if not path.exists():
-        raise Misuse(f"{path}: there is no such file or folder")
-    with ExitStack() as stack:
-        if path.is_dir() or path.suffix == ".csv":
-            paths = path.glob("*.csv") if path.is_dir() else [path]
-            found: Source = {one.name: (one.stat().st_size, one.read_bytes) for one in paths}
-        else:
-            archive = stack.enter_context(tarfile.open(fileobj=stack.enter_context(_unpacked(path))))
-            members = [member for member in archive if member.isfile() and member.name.endswith(".csv")]
-            found = {member.name: (member.size, partial(_read_member, archive, member)) for member in members}
-        if not found:
-            raise Misuse(f"{path}: holds no CSV file")
-        yield {name: found[name] for name in sorted(found, key=_place)}
-
-
-def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member)
-    assert file is not None  # a regular file
-    return file.read()
-
-
-@contextmanager
-def _unpacked(path: Path) -> Iterator[Any]:
-    """The members of an archive as a tar file without compression."""
-    with tempfile.TemporaryFile() as file:
-        try:
-            with tarfile.open(path, "r|*") as packed, tarfile.open(fileobj=file, mode="w") as plain:
-                for member in packed:
-                    if member.isfile():
-                        plain.addfile(member, packed.extractfile(member))
-        except tarfile.TarError as error:
-            hint = "a CSV file, a folder of them or a tar archive of them is expected"
-            raise Malformed(f"{path}: not a tar archive: {error}", hint=hint) from error
-        except OSError as error:
-            raise Unavailable(f"{path}: cannot be unpacked: {error}") from error
-        file.seek(0)
-        yield file
-
-
-def _place(name: str) -> list[int | str]:
-    """Of a file in its order: by name, numbers by value, so that days are in order, and drive2 is before drive10."""
-    return [int(part) if is_number(part) else part for part in re.split(r"(\d+)", name)]
