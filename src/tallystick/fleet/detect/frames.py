@@ -39,15 +39,17 @@ class Frames:
 
     def to_batch(self, vin: str) -> pa.RecordBatch:
         """The same frames as rows of the schema `can`; payloads beyond eight bytes are cut to them."""
-        whole = self.word.astype(">u8").tobytes()
         sizes = np.minimum(self.length, WORD_BYTES)
-        payloads = [whole[at : at + size] for at, size in zip(range(0, len(whole), WORD_BYTES), sizes, strict=True)]
+        octets = self.word.astype(">u8").view(np.uint8).reshape(-1, WORD_BYTES)
+        ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        kept = octets[np.arange(WORD_BYTES) < sizes[:, None]]
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(kept)]
         columns = [
             pa.array(self.ts).cast(pa.timestamp("us", "UTC")),
             pa.repeat(vin, len(self)),
             pa.array(np.zeros(len(self), np.uint8)),
             pa.array(self.can_id),
-            pa.array(payloads, pa.binary()),
+            pa.Array.from_buffers(pa.large_binary(), len(self), buffers).cast(pa.binary()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema("can").arrow)
 
