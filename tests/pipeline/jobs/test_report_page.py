@@ -16,6 +16,7 @@ from without import without
 
 from tallystick.cli import main
 from tallystick.errors import Misuse
+from tallystick.fleet.schemas import schema
 from tallystick.pipeline.jobs import audit_findings, audit_ledger, audit_parcels, campaign, ecu_health
 from tallystick.pipeline.jobs.report_data import Tables
 from tallystick.pipeline.jobs.report_html import tag
@@ -203,6 +204,27 @@ def test_updates_have_a_section_where_their_jobs_were_run(tmp_path: Path) -> Non
         *("2 alarms, 1 warning, 0 notices", "44/0"),
     ):
         assert told in seen.text, told
+
+
+def test_intrusions_have_a_section_where_detect_was_run(tmp_path: Path) -> None:
+    fill(tmp_path / "tables")
+    assert "Intrusions" not in report(tmp_path / "tables", tmp_path / "report.html").text
+    times = {"ts_first": START, "ts_last": START + timedelta(seconds=2)}
+    about = {"vin": "WTALLY1", "can_id": 0x2A4, "check": "jump", "signal": "Vehicle.Speed", "profile": "ab" * 32}
+    band = {"seen": 240.0, "low": 10.0, "high": None, "strength": 7.25}
+    alert = {**times, **about, **band, "frames": 41, "first_frame": 7, "last_frame": 99}
+    counts = {"frames": 12_000, "late": 3, "unscored": 500, "open": 0, "named": {"unscored": ["<b>WTALLY2"]}}
+    put(tmp_path / "tables", "alerts", [alert], schema("alerts").arrow, **counts)
+    seen = report(tmp_path / "tables", tmp_path / "report.html").text
+    for told in (
+        "1 alert on 1 vehicle, in 12 k frames",
+        "500 frames of vehicles without",
+        "(<b>WTALLY2)",
+        "3 that came late",
+    ):
+        assert told in seen, told
+    for told in ("WTALLY1", "2a4", "Vehicle.Speed", "jump", "240", "10 to –", "7.2", "41"):
+        assert told in seen, told
 
 
 def test_lag_and_traffic_are_counted_right(tmp_path: Path) -> None:

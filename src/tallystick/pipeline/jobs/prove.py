@@ -6,8 +6,8 @@ that are wanted. What a proof holds is the row as it was sealed, never the row o
 the manifest says where they differ. A table that somebody edited is thus found, column by column.
 
 Proofs go back to the driver as bytes, a few kilobytes each, which writes them; on a cluster it lends its tasks the keys
-that open (`loan`), and the identity stays with it. Left out: rows of tables that were computed from several rows; they
-have no provenance columns.
+that open (`loan`), and the identity stays with it. An alert (`detect`) is proved by its first and its last frame. Left
+out: rows of other tables that were computed from several rows; they have no provenance columns.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run(run: JobRun) -> dict[str, Any]:
     with closing(admit(str(run.home), facts["topic"])) as access, explained():
         if not access.session.anchors:
             raise Misuse("the mesh anchors nothing, and what is not anchored is not proved")
-        rows = wanted(table.read(run.spark), where, most)
+        rows = _ends(wanted(table.read(run.spark), where, most))
         proofs = prove_rows(rows, access, lent=not Channel.of_session(run.spark).is_local)
         return _write([one.asDict() for one in proofs.collect()], out, run)
 
@@ -92,6 +92,14 @@ def wanted(rows: DataFrame, where: str | None, most: int) -> DataFrame:
     if found > most:
         raise Misuse(f"more than {most} rows are meant", hint="say more exactly which with --where, or raise --most")
     return rows
+
+
+def _ends(rows: DataFrame) -> DataFrame:
+    """Of alerts the first and the last frame, held to the vehicle alone; any other rows as they are."""
+    if "_last_offset" not in rows.columns:
+        return rows
+    last = rows.select("vin", *(F.col(f"_last{name}").alias(name) for name in PLACE))
+    return rows.select("vin", *PLACE).unionByName(last).distinct()
 
 
 def prove_rows(rows: DataFrame, access: Access, *, lent: bool) -> DataFrame:

@@ -34,7 +34,7 @@ _TYPES = {"int8": "tinyint", "uint8": "smallint", "uint16": "int"}
 
 def run(run: JobRun) -> dict[str, Any]:
     """Refine what bronze has and signals lacks."""
-    text = _dbc_text(run.options.get("dbc"))
+    text = dbc_text(run.options.get("dbc"))
     source, target = run.warehouse.table(BRONZE), run.warehouse.table(SIGNALS)
     return follow(run, "refine", source, target, lambda frame, facts: target.write(refine(frame, text), facts))
 
@@ -88,7 +88,8 @@ def _provenance(names: Iterable[str]) -> list[str]:
     return [name for name in PROVENANCE.names if name in names]
 
 
-def _dbc_text(path: Path | None) -> str | None:
+def dbc_text(path: Path | None) -> str | None:
+    """The text of a DBC file. Raises `Misuse` where it is none."""
     if path is None:
         return None
     try:

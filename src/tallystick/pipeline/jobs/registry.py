@@ -129,6 +129,21 @@ _TRIPS = Job(
     TripSettings.options(float),
 )
 
+_DETECT = Job(
+    "detect",
+    "find who added, silenced or imitated senders on CAN buses, in the table alerts",
+    "tally pipeline run detect --profiles profiles --signed-by maker.key.pub --warehouse tables",
+    (
+        Option("profiles", "The folder of signed profiles, VIN.cbor each.", Path),
+        Option("signed_by", "The key that is believed, hex digits or a .pub file; several with commas."),
+        Option("model", "A signed network, to score frames as well.", Path),
+        Option("dbc", "The DBC that names signals; else they are named by their bits.", Path),
+        Option("bus", "The bus that profiles were learnt on; frames of others are left out.", int, 0),
+        Option("to", "Publish alerts to this topic too."),
+        Option("identity", "The folder of the identity that publishes them.", Path),
+    ),
+)
+
 _AUDIT = Job(
     "audit",
     "replay the ledger, hold a topic's log to it, and write what misbehaved to the table findings",
@@ -191,4 +206,5 @@ _REPORT = Job(
     streams=False,
 )
 
-JOBS = {job.name: job for job in (_INGEST, _REFINE, _TRIPS, _AUDIT, _CAMPAIGN, _ECU_HEALTH, _PROVE, _REPORT)}
+_ALL = (_INGEST, _REFINE, _TRIPS, _DETECT, _AUDIT, _CAMPAIGN, _ECU_HEALTH, _PROVE, _REPORT)
+JOBS = {job.name: job for job in _ALL}

@@ -1,5 +1,5 @@
-"""`report`: one page about a warehouse: traffic, trips, updates, attacks and findings, ledger growth, lag, the ledger's
-state.
+"""`report`: one page about a warehouse: traffic, trips, intrusions, updates, attacks and findings, ledger growth, lag,
+the ledger's state.
 
 It reads tables and nothing else, so it is made anywhere, offline, without Spark. What is missing is said, with the
 command that makes it.
@@ -15,6 +15,7 @@ from typing import Any
 from tallystick.errors import Misuse, Unavailable
 from tallystick.pipeline.jobs.audit_findings import SEVERITIES
 from tallystick.pipeline.jobs.report_data import Bins, Lag, LedgerFacts, Tables, Traffic, Trips
+from tallystick.pipeline.jobs.report_detect import intrusion_section
 from tallystick.pipeline.jobs.report_html import Html, card, page, section, table, tag
 from tallystick.pipeline.jobs.report_svg import amount, bars, columns, curves, many, stamp, tracks
 from tallystick.pipeline.jobs.report_updates import update_section
@@ -51,6 +52,7 @@ def render(tables: Tables, facts: dict[str, Any], now_s: float) -> str:
     sections = [
         ("traffic", "Traffic", _traffic(traffic, ledger)),
         ("trips", "Trips", _trips(trips, is_cut=tables.has("trips"))),
+        *([("intrusions", "Intrusions", intrusion_section(alerts))] if (alerts := tables.intrusions()) else []),
         *([("updates", "Updates", update_section(updates, tables))] if (updates := tables.updates()) else []),
         ("findings", "Attacks and findings", _findings(found, ledger, tables)),
         ("growth", "Ledger growth", _growth(ledger)),

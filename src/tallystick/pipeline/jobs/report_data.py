@@ -87,6 +87,21 @@ class Updates:
     findings: list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Intrusions:
+    """As the job `detect` found them."""
+
+    alerts: list[dict[str, Any]]
+    open: int  # so many of them may still change
+    frames: int
+    late: int
+    unscored: int
+    names: dict[str, list[str]]  # of vehicles with frames that are late or unscored
+
+    def named(self, what: str) -> str:
+        return f" ({', '.join(self.names[what][:8])})" if what in self.names else ""
+
+
 class Tables:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -127,6 +142,18 @@ class Tables:
         pairs = {(row["vehicle"], row["image"] or "") for row in runs}
         running, vehicles = Counter(image for _, image in sorted(pairs)), len({vehicle for vehicle, _ in pairs})
         return Updates(releases, campaigns, running, len(runs), vehicles, self._update_findings())
+
+    def intrusions(self) -> Intrusions | None:
+        table = self._warehouse.table("alerts")
+        facts = [table.facts(number) for number in table.batches()]
+        if not facts:
+            return None
+        still = ds.dataset(files).to_table().to_pylist() if (files := table.files(beside="open")) else []
+        ended = self.read("alerts")
+        counts = {name: sum(one[name] for one in facts) for name in ("frames", "late", "unscored")}
+        names = {what: one["named"][what] for one in facts for what in one["named"]}
+        rows = [*(ended.to_pylist() if ended is not None else []), *still]
+        return Intrusions(rows, open=len(still), names=names, **counts)
 
     def _update_findings(self) -> list[dict[str, Any]]:
         tables = [self.read(name, newest=True) for name in ("campaign_findings", "ecu_findings")]
