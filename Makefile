@@ -55,10 +55,11 @@ warm: setup
 	@$(BIN)/python -m tallystick.ledger.block
 	@$(BIN)/python -W ignore tools/compile-pyspark
 
-# What the suite's processes would else each compile for themselves, at the same time: the simulated fleet, and the tests
-# with their assertions. A file that cannot be collected is told by the suite.
+# What the suite's processes would else each compile for themselves, at the same time: the simulated fleet, detection, and
+# the tests with their assertions. A file that cannot be collected is told by the suite.
 warm-tests: warm
 	@$(BIN)/tally fleet simulate --vehicles 1 --minutes 0.1 --out - > /dev/null 2>&1
+	@$(BIN)/python -m tallystick.fleet.detect.warm
 	@$(BIN)/pytest -n0 --collect-only -qq > /dev/null || true
 
 lint: setup ## ruff: rules and format
@@ -106,7 +107,7 @@ bench-spark: setup warm ## reading and writing in Spark against JSON; writes bui
 bench-kafka: setup engines warm ## parcels through Kafka against plain Kafka; writes build/bench/kafka.json
 	@$(BIN)/python benchmarks/kafka.py $(ARGS)
 
-.PHONY: bench-pages bench-compare bench-isolation bench-overlay bench-mesh bench-fabric bench-ota
+.PHONY: bench-pages bench-compare bench-isolation bench-overlay bench-mesh bench-fabric bench-ota bench-detect
 bench-pages: setup ## take the results of build/bench to benchmarks/results, and write the tables of the pages from there
 	@$(BIN)/python benchmarks/pages.py
 
@@ -128,6 +129,9 @@ bench-fabric: setup warm ## publications through switches, as root; writes build
 
 bench-ota: setup warm ## large objects and updates over the air; writes build/bench/ota.json (ARGS="--only fetch")
 	@$(BIN)/python benchmarks/ota.py $(ARGS)
+
+bench-detect: setup warm ## attacks on the CAN bus, found and missed; writes build/bench/detect.json (ARGS="--only checks")
+	@tools/ensure-java && $(BIN)/python benchmarks/detect.py $(ARGS)
 
 soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses), then the suite with fresh seeds (SUITE=1)
 	@first=$${FIRST:-$$(date +%s)}; echo "simulating from seed $$first on"; \

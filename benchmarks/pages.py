@@ -1,4 +1,4 @@
-"""`make bench-pages`: the tables of README, docs/benchmarks.md, docs/sizing.md and the guides, from the last results.
+"""`make bench-pages`: the tables of README, of pages under docs/ and of the guides, from the last results.
 
 What lies in `build/bench` goes to `benchmarks/results`, which is committed, row by row; then every marked region of the
 pages is written anew from there. So two pages cannot tell two numbers for one row, and the test suite holds the pages
@@ -23,6 +23,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import chain
+import detect_tables
 import harness
 import isolation
 import kafka_report
@@ -30,10 +31,10 @@ import sizing
 from harness import ROOT, Row, number
 
 RESULTS = ROOT / "benchmarks" / "results"
-SUITES = ("spine", "chain", "spark", "kafka", "abe", "isolation", "overlay", "mesh", "fabric", "ota")
+SUITES = ("spine", "chain", "spark", "kafka", "abe", "isolation", "overlay", "mesh", "fabric", "ota", "detect")
 PAGES = (
     *("README.md", "docs/benchmarks.md", "docs/sizing.md"),
-    *("docs/guides/policies.md", "docs/guides/interests.md"),
+    *("docs/guides/policies.md", "docs/guides/interests.md", "docs/detection.md"),
 )
 REGION = re.compile(r"<!-- table: (.+?) -->\n.*?<!-- end of table -->", re.DOTALL)
 
@@ -182,6 +183,8 @@ TABLES: dict[str, tuple[str, Callable[[Suite], str], bool]] = {
     "kafka processor": ("kafka", kafka_report.processor, False),
     "kafka others": ("kafka", kafka_report.others, False),
     "labels": ("abe", labels, False),
+    "attacks found": ("detect", detect_tables.groups, False),
+    "detectors": ("detect", detect_tables.detectors, False),
     "hostile tenant": ("isolation", isolation.attack_table, False),
 }
 

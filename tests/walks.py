@@ -13,7 +13,17 @@ GUIDES = ROOT / "docs" / "guides"
 
 # Each page goes on with what those before it made.
 _BEGIN = ("README.md", "quickstart.md")
-PLAIN = (*_BEGIN, "policies.md", "interests.md", "fleet.md", "ota.md", "operators.md", "simulation.md", "abci.md")
+PLAIN = (
+    *_BEGIN,
+    "policies.md",
+    "interests.md",
+    "fleet.md",
+    "ota.md",
+    "detect.md",
+    "operators.md",
+    "simulation.md",
+    "abci.md",
+)
 ENGINE = {
     "spark": (*_BEGIN, "pipeline.md", "audit.md", "spark.md", "clusters.md"),
     "kafka": ("kafka.md",),
@@ -33,6 +43,11 @@ NOT_RUN = {
     ("chain.md", "tally chain status cometbft://10.0.0.1"): "four machines",
     ("chain.md", "tally chain rollback v0"): "a validator with a wrong result; test_change_of_validators.py has one",
     ("clusters.md", "PYSPARK_PYTHON=./environment/bin/python"): "a packed environment, on a cluster of machines",
+    ("detect.md", "tally detect train"): "minutes of training; test_detect_commands.py trains a small one",
+    (
+        "detect.md",
+        "tally detect evaluate",
+    ): "captures that are not ours to hand out; tests/detect evaluates what is there",
     ("fabric.md", "tally fabric up lab --trial"): "serves until it is stopped; test_fabric_commands.py runs one",
     ("fabric.md", "tally fabric switch"): "as above",
     ("fabric.md", "tally fabric topology lab"): "as above",
@@ -56,6 +71,7 @@ NOT_RUN = {
     "test_overlay_clients.py has one",
     ("overlay.md", "tally up relay-1 --node-only"): "as above; tally overlay up runs its relays so",
     ("pipeline.md", "pip install"): "from the network",
+    ("pipeline.md", "tally pipeline run ingest --home reader --topic frames"): "a bus; test_jobs_detect.py has one",
     ("pipeline.md", "tally pipeline run ingest --topic ota/manifests"): "cars; test_jobs_updates.py has some",
     ("simulation.md", "python -m tallystick.sim --seed 0 --count"): "a quarter of an hour; tests/sim runs seeds",
     ("spark.md", "pip install"): "from the network",

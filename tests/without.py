@@ -1848,3 +1848,28 @@ def _whoever_writes_there(self: Any, publisher: Any, vehicle: Any) -> bool:
 @defence("the bound on what a patch inflates to", "tallystick.fleet.ota.delta:_inflate")
 def _inflate_all(data: Any, most: Any) -> Any:
     return importlib.import_module("bz2").decompress(data)
+
+
+# --- detection on a bus ---
+
+DETECTION_FILE = "tallystick.fleet.detect.model"
+
+
+@defence("the signature on a profile", f"{DETECTION_FILE}:_check_signed")
+def _profiles_of_anybody(found: Any, keys: Any) -> None:
+    pass
+
+
+@defence("the vehicle of a profile", f"{DETECTION_FILE}:_check_vehicle")
+def _profiles_of_any_vehicle(found: Any, vehicle: Any) -> None:
+    pass
+
+
+@defence("the issue of a profile", f"{DETECTION_FILE}:_check_issue")
+def _profiles_of_any_issue(found: Any, issue: Any, known: Any) -> None:
+    pass
+
+
+@defence("the version of an object", "tallystick.wire:Fields.version")
+def _objects_of_any_version(self: Any, expected: Any) -> int:
+    return int(next(self._values))

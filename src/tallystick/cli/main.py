@@ -44,6 +44,7 @@ COMMANDS = {
     "object": "seal, serve and read what is too large for a record",
     "ota": "update vehicles over the air, in campaigns that stop themselves",
     "fleet": "simulate vehicles and city sensors, replay recordings",
+    "detect": "find intruders on a vehicle's CAN bus, and say which signal lied",
     "pipeline": "run jobs over topics in Spark: tables, findings, reports",
     "inspect": "say what a file is and what it shows a stranger",
     "prove": "write the proof of one record to a file",

@@ -64,6 +64,25 @@ longitude float64,
 headsign string
 """
 
+# What detection tells of a bus. A time is that of a hit; seen, low and high are in the check's own unit: microseconds,
+# frames, or a field as it is sent.
+ALERTS = """
+ts_first timestamp[us, UTC] not null,
+ts_last timestamp[us, UTC] not null,
+vin string not null,
+can_id uint32 not null,
+check string not null,
+signal string not null,
+seen float64,
+low float64,
+high float64,
+strength float32 not null,
+frames int64 not null,
+first_frame int64 not null,
+last_frame int64 not null,
+profile string not null
+"""
+
 _OF_A_DRIVE = """
 engine_rpm speed_kmh throttle_pct engine_load_pct coolant_c long_fuel_trim_pct short_fuel_trim_pct manifold_kpa
 fuel_level_pct throttle_b_pct pedal_d_pct pedal_e_pct commanded_throttle_pct fuel_air_ratio barometric_kpa
@@ -74,7 +93,8 @@ DRIVES = "ts timestamp[ms, UTC] not null, drive string not null, engine_run_s fl
     f"{name} float32" for name in _OF_A_DRIVE.split()
 )
 
-TEXTS = {"telemetry": TELEMETRY, "can": CAN, "vitals": VITALS, "home": HOME, "positions": POSITIONS, "drives": DRIVES}
+TEXTS = {"telemetry": TELEMETRY, "can": CAN, "vitals": VITALS, "home": HOME}
+TEXTS |= {"positions": POSITIONS, "drives": DRIVES, "alerts": ALERTS}
 
 
 def schema(name: str) -> Schema:
