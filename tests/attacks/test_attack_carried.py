@@ -4,7 +4,6 @@ the other tenants' parcels behind it would never be anchored."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
 
 import pytest
 from actors import SCHEMA, Hand, Topic, acts, anchored, await_topic, publish, reason, stored
@@ -103,19 +102,18 @@ def test_a_partition_that_was_moved_is_neither_filled_nor_read_here(
 CARRIED, ASIDE = "the question whether a node carries it", "the standing aside of refused anchors"
 
 
-def go_astray(stack: Stack, rogue: Topic, name: str, elsewhere: bytes) -> bytes:
+def go_astray(rogue: Topic, token: bytes) -> None:
     """With the guards away: a parcel of a topic that this node does not carry is stored, and gets no anchor."""
-    token = foreign_topic(stack, rogue, name, elsewhere)
     hand = Hand(rogue.car, token)
     stored(hand.send(hand.seal(1))[0])
-    return token
 
 
 def test_an_anchor_that_is_refused_stands_aside_and_is_told_and_the_others_go_on(
     stack: Stack, honest: Topic, rogue: Topic, elsewhere: bytes
 ) -> None:
     with without(CARRIED):
-        stray = go_astray(stack, rogue, "stray", elsewhere)
+        stray = foreign_topic(stack, rogue, "stray", elsewhere)
+        go_astray(rogue, stray)
         later = honest.beside("later")
         publish(later.car, "later", [1])  # and waits for the anchor
         assert stack.node.carrier.ends(stray, 0) == (0, 1)
@@ -130,9 +128,13 @@ def test_without_standing_aside_one_parcel_stops_the_anchors_of_all(
         return sum("does not take an entry" in record.getMessage() for record in caplog.records)
 
     with without(CARRIED, ASIDE):
-        astray = go_astray(stack, rogue, "astray", elsewhere)
-        # Anchors are offered in the order of their tokens, so the rogue makes topics until one comes early.
-        latest = next(one for n in count() if (one := honest.beside(f"latest-{n}")).token > astray)
+        # Anchors are offered in the order of their tokens, so both make topics until one of the rogue's comes early.
+        strays, others = list[bytes](), list[Topic]()
+        while not strays or min(strays) > max(one.token for one in others):
+            strays.append(foreign_topic(stack, rogue, f"astray-{len(strays)}", elsewhere))
+            others.append(honest.beside(f"latest-{len(others)}"))
+        go_astray(rogue, min(strays))
+        latest = max(others, key=lambda one: one.token)
         hand = Hand(latest.car, latest.token)
         stored(hand.send(hand.seal(7))[0])
         wait_beyond(refusals, refusals() + 20)
