@@ -159,7 +159,7 @@ def train(
         return ((apply(params, shown) - rows) ** 2).mean()
 
     def told(params: Layers, key: Any, calm: Any, lies: Any) -> Any:
-        return (jax.nn.softplus(apply(params, calm)) + jax.nn.softplus(-apply(params, lies))).mean()
+        return jax.nn.softplus(apply(params, calm)).mean() + jax.nn.softplus(-apply(params, lies)).mean()
 
     if pretrain:
         body = fit(hidden, body, [(benign - mean) / scale], keys[1], optimiser, steps)
