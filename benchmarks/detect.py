@@ -176,10 +176,10 @@ def spark_rows(quick: bool, _rounds: int | None) -> Iterator[Rate]:
         count = bronze(frames, vehicles, path)
         spark = session(folder, [])
         try:
-            from tallystick.pipeline.jobs.detect import Watcher, detect
+            from tallystick.pipeline.jobs.detect import Watcher, watched
 
             watcher = Watcher({f"VIN{one:04}": (profile.encode(), bytes(32)) for one in range(vehicles)})
-            work, rounds = lambda: detect(spark.read.parquet(str(path)), watcher).count(), 1 if quick else 5
+            work, rounds = lambda: watched(spark.read.parquet(str(path)), None, watcher).count(), 1 if quick else 5
             yield Rate("spark", work, count, "frames/s", waits=True, rounds_max=rounds, target=200_000)
         finally:
             spark.stop()

@@ -91,6 +91,7 @@ SUMMARY = {  # of README.md: each line has one row or two, "suite name"
         *("abe policy_lock", "abe decapsulate_50"),
     ),
     "attribute keys, 50 attributes, against BSW07": ("abe keygen_50",),
+    "frames of a CAN bus watched at the edge, checks and network; by the Spark job": ["detect edge", "detect spark"],
 }
 
 

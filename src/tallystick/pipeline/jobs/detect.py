@@ -153,7 +153,7 @@ class _Work:
 
     def add(self, bronze: DataFrame, facts: dict[str, Any]) -> dict[str, Any]:
         run, before = self._run, self._target.read_beside(self._run.spark, _WATCHES)
-        found = _watched(bronze, before, self.watcher, run.options.get("bus", 0)).persist()
+        found = watched(bronze, before, self.watcher, run.options.get("bus", 0)).persist()
         try:
             sums: Any = found.agg(F.sum("frames"), F.sum("late"), F.sum("unscored"), F.count_if("is_open")).first()
             counts = dict(zip(("frames", "late", "unscored", OPEN), (one or 0 for one in sums), strict=True))
@@ -203,7 +203,7 @@ def _shown(found: DataFrame) -> DataFrame:
     return found.where("alert is not null").select("alert.*", F.col("publisher").alias("_publisher"), "is_open")
 
 
-def _watched(bronze: DataFrame, before: DataFrame | None, watcher: Watcher, bus: int = 0) -> DataFrame:
+def watched(bronze: DataFrame, before: DataFrame | None, watcher: Watcher, bus: int = 0) -> DataFrame:
     """For each watch rows that are an alert each, and one with its state and counts."""
     missing = [name for name in _READ if name not in bronze.columns]
     if missing:
