@@ -9,7 +9,7 @@ import pytest
 
 from tallystick.errors import Misuse
 from tallystick.fleet import bus
-from tallystick.fleet.dbc import Dbc
+from tallystick.fleet.dbc import EXTENDED, Dbc
 from tallystick.fleet.detect.frames import Frames
 
 
@@ -39,9 +39,9 @@ def test_frames_are_in_order_none_overlaps_and_the_bus_is_half_full(drive: tuple
 
 def test_of_the_frames_that_wait_the_lowest_identifier_goes_first() -> None:
     due = np.array([0, 10, 20, 30, 5_000])
-    can_id = np.array([9 << 18 | bus.EXTENDED, 7, 9, 3, 1], np.uint32)
+    can_id = np.array([9 << 18 | EXTENDED, 7, 9, 3, 1], np.uint32)
     order, done = bus._arbitrate(due, bus._urgency(can_id), np.full(5, 8, np.uint8), 0)
-    assert can_id[order].tolist() == [9 << 18 | bus.EXTENDED, 3, 7, 9, 1]
+    assert can_id[order].tolist() == [9 << 18 | EXTENDED, 3, 7, 9, 1]
     assert done[-1] > 5_000
     assert bus._urgency(can_id)[0] > bus._urgency(can_id)[2]  # a long identifier loses to the short one it begins with
 

@@ -27,6 +27,7 @@ from tallystick import wire
 from tallystick.errors import Misuse
 from tallystick.fleet import engine
 from tallystick.fleet.can import Field
+from tallystick.fleet.dbc import EXTENDED
 from tallystick.fleet.detect.frames import Frames, joined
 from tallystick.fleet.motion import Motion
 from tallystick.fleet.routes import Floats, to_degrees
@@ -37,7 +38,6 @@ MINUTES_MAX = 6_000  # a hundred hours
 GRID_S = 0.01  # the control units compute so often
 BLOCK_S = 30
 BIT_US = 2  # 500 kbit/s
-EXTENDED = 0x8000_0000
 LATE = 0.04  # of a period, at most
 WORD_BITS, OCTET = 64, 8
 NOMINAL_MS = (10, 20, 50, 100, 200, 500, 1000)
