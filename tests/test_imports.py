@@ -26,7 +26,7 @@ PACKAGE = Path(tallystick.__file__).parent
 ORDER = [
     *("errors", "later", "wire", "kernels", "policy", "record", "crypto", "trust", "parcel"),
     *("runtime", "abci", "guards", "ledger", "authority", "carriers", "objects", "identity", "client", "fleet"),
-    *("pipeline", "console", "node", "engines", "sim", "demo", "cli"),
+    *("page", "pipeline", "console", "node", "engines", "sim", "demo", "cli"),
 ]
 
 # Time and entropy are arguments here.
@@ -242,7 +242,7 @@ STARTS = {
         "import tallystick",
         ("numpy", "pyarrow", "numba", "cryptography", "cbor2", "click", "asyncio", "ssl"),
     ),
-    "the help of every command": (HELP, (*COLUMNS, *SERVERS, "cryptography", "cbor2", "tallystick.client")),
+    "the help of every command": (HELP, (*COLUMNS, *SERVERS, "cryptography", "cbor2", "tallystick.client.session")),
     "a command that asks": ("import tallystick.client.session", (*COLUMNS, *SERVERS, "tallystick.authority.core")),
     "a command of the operator": (
         "import tallystick.node.operator",

@@ -928,7 +928,7 @@ def _commit_again(self: Any, listed: Any, header: Any, publisher: Any, place: An
     pass
 
 
-@defence("escaping in the report", "tallystick.pipeline.jobs.report_html:escape", defined="html:escape")
+@defence("escaping in the report", "tallystick.page.html:escape", defined="html:escape")
 def _write_as_it_is(s: Any, quote: Any) -> Any:
     return s
 

@@ -32,9 +32,9 @@ from tallystick.carriers.kafka.notary import is_passed
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.rules import LedgerRules
 from tallystick.carriers.storage import Place
-from tallystick.cli.common import Names
 from tallystick.cli.output import shown
 from tallystick.cli.rows import Writer
+from tallystick.client.names import Names
 from tallystick.crypto.merkle import Tree, leaf_hash
 from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.ledger import entries

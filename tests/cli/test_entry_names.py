@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.cli.entries import FIELDS, decode
+from tallystick.client.words import FIELDS, decode
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.kinds import EntryKind

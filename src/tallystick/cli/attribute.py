@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import KNOWN_FILE, Names, home_option, open_session, wait_for_authority, with_session
+from tallystick.cli.common import KNOWN_FILE, home_option, open_session, wait_for_authority, with_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

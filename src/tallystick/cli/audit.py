@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, read_time, with_session
+from tallystick.cli.common import read_time, with_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def command(
       tally audit --principal car --refused --from -1h --home owner
       tally audit --kind grant --from 2026-11-15T08:00 --json --home owner
     """
-    from tallystick.cli.entries import decode, describe
+    from tallystick.client.words import decode, describe
 
     names = Names(session)
     query = {

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, naming, open_session
+from tallystick.cli.common import home_option, naming, open_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 

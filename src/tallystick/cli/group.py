@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session, read_time, with_session
+from tallystick.cli.common import home_option, open_session, read_time, with_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

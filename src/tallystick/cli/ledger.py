@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, folder_argument, output_option, read_trust, require_instance, with_session
+from tallystick.cli.common import folder_argument, output_option, read_trust, require_instance, with_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def history(session: Session, topic: str, tell: output.Tell) -> None:
     Examples:
       tally ledger history brakes --home owner
     """
-    from tallystick.cli.entries import decode, describe
+    from tallystick.client.words import decode, describe
 
     names = Names(session)
     found, head = session.history(names.topic(topic))
@@ -140,7 +141,7 @@ def export(session: Session, first: int, end: int | None, show_progress: bool) -
       tally ledger export --home owner > ledger.jsonl
     """
     from tallystick import wire
-    from tallystick.cli.entries import decode
+    from tallystick.client.words import decode
     from tallystick.ledger.block import Block, parse
 
     end = min(end or (1 << 62), session.view.refresh().height + 1)

@@ -11,7 +11,6 @@ import click
 
 from tallystick.cli import output
 from tallystick.cli.common import (
-    Names,
     ask_own_node,
     choose_topics,
     home_option,
@@ -22,6 +21,7 @@ from tallystick.cli.common import (
     open_session,
     own_choice,
 )
+from tallystick.client.names import Names
 from tallystick.errors import Misuse, Refused, Unavailable
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, naming, on_signal, with_session
+from tallystick.cli.common import naming, on_signal, with_session
+from tallystick.client.names import Names
 
 if TYPE_CHECKING:
     from tallystick.client.session import Session

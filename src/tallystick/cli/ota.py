@@ -11,6 +11,7 @@ import click
 from tallystick.cli import common, ota_campaign, ota_serve, ota_vehicle, output
 from tallystick.cli.common import with_session
 from tallystick.cli.ota_common import find_image, open_view, parse_pairs, repository_of, with_fleet
+from tallystick.client.names import Names
 from tallystick.errors import Malformed, Misuse
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def init(
 
     hands = {what: _hand(what, Path(place)) for what, place in (("images", images), ("director", director))}
     topics = _make_topics(session, prefix)
-    names = common.Names(session)
+    names = Names(session)
     servers = {names.principal(who).hex(): url for who, url in parse_pairs(mirrors, "--mirror", "PRINCIPAL=URL")}
     fleet = FleetFile(topics, hands["director"][0], hands["director"][1], hands["images"][1], servers)
     who = [(what, principal) for what, (principal, _) in hands.items()] + [("owner", session.identity.principal)]
@@ -240,7 +241,7 @@ def grant(session: Session, fleet: FleetFile, who: list[tuple[str, bytes]]) -> N
     from tallystick.cli.entries import write
     from tallystick.fleet.ota.fleetfile import RIGHTS
 
-    names = common.Names(session)
+    names = Names(session)
     wanted = [
         (names.topic_name(fleet[topic].token), principal, int(right))
         for kind, principal in who
@@ -257,14 +258,14 @@ def _make_topics(session: Session, prefix: str) -> dict[str, Any]:
     from tallystick.fleet.ota.fleetfile import SCHEMAS, NamedTopic
     from tallystick.record.schema import Schema
 
-    known = {name: token for token, name in common.Names(session).topics}
+    known = {name: token for token, name in Names(session).topics}
     found = {}
     for what, schema in SCHEMAS.items():
         name = f"{prefix}/{what}"
         token = known.get(name) or session.create_topic(name, Schema.parse(schema).encode())
         found[what] = NamedTopic(name, token)
     tokens = {one.token for one in found.values()}
-    common.wait_for_authority(session, lambda: tokens <= dict(common.Names(session).topics).keys(), "topics")
+    common.wait_for_authority(session, lambda: tokens <= dict(Names(session).topics).keys(), "topics")
     return found
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output, overlay_members, overlay_plan, overlay_status, overlay_suggest, overlay_trial
-from tallystick.cli.common import Names, folder_argument, naming, open_operator, read_ms, require_instance, with_session
+from tallystick.cli.common import folder_argument, naming, open_operator, read_ms, require_instance, with_session
 from tallystick.cli.instance import ask_back, identifier_of, yes_option
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from tallystick.cli import output
 from tallystick.cli.common import (
     FILE,
     KNOWN_FILE,
-    Names,
     folder_argument,
     not_written_yet,
     require_instance,
     with_session,
 )
 from tallystick.cli.overlay_plan import first_option, key_of, newest_plan, overlay_of, sign_file, submit_file
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

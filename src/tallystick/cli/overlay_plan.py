@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import KNOWN_FILE, Names, with_session
+from tallystick.cli.common import KNOWN_FILE, with_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output, overlay_plan
-from tallystick.cli.common import FOLDER, Names, with_session
+from tallystick.cli.common import FOLDER, with_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import KNOWN_FILE, Names, with_session
+from tallystick.cli.common import KNOWN_FILE, with_session
 from tallystick.cli.overlay_members import NextPlan, hand_over, plan_options
 from tallystick.cli.overlay_plan import key_of, newest_plan
+from tallystick.client.names import Names
 
 if TYPE_CHECKING:
     from tallystick.client.session import Session

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session, with_session
+from tallystick.cli.common import home_option, open_session, with_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

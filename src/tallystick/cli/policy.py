@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import KNOWN_FILE, Names, home_option, naming, open_session
+from tallystick.cli.common import KNOWN_FILE, home_option, naming, open_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

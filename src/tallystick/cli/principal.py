@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import common, output
-from tallystick.cli.common import Names, home_option, invitation, machine, open_operator, open_session, with_session
+from tallystick.cli.common import home_option, invitation, machine, open_operator, open_session, with_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse, Refused
 
 if TYPE_CHECKING:

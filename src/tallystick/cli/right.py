@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, wait_for_authority, with_session
+from tallystick.cli.common import wait_for_authority, with_session
+from tallystick.client.names import Names
 from tallystick.errors import Forged, Misuse
 
 if TYPE_CHECKING:

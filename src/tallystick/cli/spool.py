@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session
+from tallystick.cli.common import home_option, open_session
+from tallystick.client.names import Names
 from tallystick.errors import Misuse, TallystickError, Unavailable
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import click
 from tallystick.cli import output
 from tallystick.cli.common import (
     UNITS_MS,
-    Names,
     held_schema,
     home_option,
     newest_schema,
@@ -23,6 +22,7 @@ from tallystick.cli.common import (
     with_session,
 )
 from tallystick.cli.topic_columns import labels, policy
+from tallystick.client.names import Names
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import KNOWN_FILE, Names, home_option, open_session, read_trust
+from tallystick.cli.common import KNOWN_FILE, home_option, open_session, read_trust
+from tallystick.client.names import Names
 from tallystick.errors import Forged, Malformed
 
 

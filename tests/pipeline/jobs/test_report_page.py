@@ -17,10 +17,10 @@ from without import without
 from tallystick.cli import main
 from tallystick.errors import Misuse
 from tallystick.fleet.schemas import schema
+from tallystick.page.html import tag
+from tallystick.page.svg import amount, curves, step_s
 from tallystick.pipeline.jobs import audit_findings, audit_ledger, audit_parcels, campaign, ecu_health
 from tallystick.pipeline.jobs.report_data import Tables
-from tallystick.pipeline.jobs.report_html import tag
-from tallystick.pipeline.jobs.report_svg import amount, curves, step_s
 from tallystick.pipeline.jobs.warehouse import Warehouse
 
 START = datetime(2026, 11, 14, 6, 0, tzinfo=UTC)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import Misuse, Unavailable
+from tallystick.page.html import Html, card, page, section, table, tag
+from tallystick.page.svg import amount, bars, columns, curves, many, stamp, tracks
 from tallystick.pipeline.jobs.audit_findings import SEVERITIES
 from tallystick.pipeline.jobs.report_data import Bins, Lag, LedgerFacts, Tables, Traffic, Trips
 from tallystick.pipeline.jobs.report_detect import intrusion_section
-from tallystick.pipeline.jobs.report_html import Html, card, page, section, table, tag
-from tallystick.pipeline.jobs.report_svg import amount, bars, columns, curves, many, stamp, tracks
 from tallystick.pipeline.jobs.report_updates import update_section
 from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.warehouse import reading
@@ -128,8 +128,7 @@ def _trips(trips: Trips | None, *, is_cut: bool) -> Html:
         kinds = {True: ("var(--alarm)", "braking"), False: ("var(--three)", "acceleration")}
         events = [(lon, lat, *kinds[brakes], who) for lon, lat, brakes, who in trips.events]
         points = [(lon, lat, colour, f"{kind}: {who}") for lon, lat, colour, kind, who in events]
-        key = [_key("var(--track)", "track"), _key("var(--alarm)", "harsh braking", dot=True)]
-        key.append(_key("var(--three)", "harsh acceleration", dot=True))
+        key = [_key("c1", "track"), _key("c-alarm dot", "harsh braking"), _key("c3 dot", "harsh acceleration")]
         left = f"; {trips.left_out} more tracks are not drawn" if trips.left_out else ""
         drawn = tag("figure", tracks(trips.lines, points, "map of the tracks"), tag("div", key, class_="key"))
         cards.append(card(f"Tracks, north is up{left}", drawn, wide=True))
@@ -262,8 +261,8 @@ def _columns(name: str, bins: Bins, value: str, show: str = "count") -> Html:
     return card(name, columns(bins.times, bins.values[value], value, show=show))
 
 
-def _key(colour: str, name: str, *, dot: bool = False) -> Html:
-    return tag("span", tag("i", style=f"background:{colour}", class_="dot" if dot else None), name)
+def _key(look: str, name: str) -> Html:
+    return tag("span", tag("i", class_=look), name)
 
 
 def _sentence(text: str) -> str:

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from tallystick.page.svg import step_s
 from tallystick.pipeline.jobs import lines
-from tallystick.pipeline.jobs.report_svg import step_s
 from tallystick.pipeline.jobs.warehouse import Warehouse
 
 Numbers = npt.NDArray[np.float64]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from tallystick.page.html import Html, card, section, table, tag
+from tallystick.page.svg import amount, bars, many, stamp
 from tallystick.pipeline.jobs.report_data import Intrusions
-from tallystick.pipeline.jobs.report_html import Html, card, section, table, tag
-from tallystick.pipeline.jobs.report_svg import amount, bars, many, stamp
 
 _SHOWN_MAX = 50  # the strongest; the table has all
 _NAMES = ["Vehicle", "Identifier", "Signal", "Check", "Seen", "Expected", "From", "To", "Hits", "Strength"]

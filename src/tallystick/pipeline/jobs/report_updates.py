@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tallystick.page.html import Html, card, section, table, tag
+from tallystick.page.svg import amount, bars, many
 from tallystick.pipeline.jobs.report_data import Tables, Updates
-from tallystick.pipeline.jobs.report_html import Html, card, section, table, tag
-from tallystick.pipeline.jobs.report_svg import amount, bars, many
 
 _SHOWN_MAX = 50  # the tables have all
 _AGREES = {None: ("not recounted", "mark notice"), True: ("agree", None), False: ("disagree", "mark alarm")}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from tallystick.pipeline.jobs.report_html import Html, tag
+from tallystick.page.html import Html, tag
 
 COLOURS = ("var(--one)", "var(--two)", "var(--three)")
 _WIDE, _HIGH = 1000, 200  # of the drawing; it is stretched to its place
@@ -63,7 +63,12 @@ def bars(rows: Sequence[tuple[str, float]], *, show: str = "count") -> Html:
     cells = [
         (
             tag("span", name, class_="name"),
-            tag("span", class_="bar", style=f"width:{value / top * 100:.1f}%"),
+            tag(
+                "svg",
+                tag("rect", width=f"{value / top * 100:.1f}%", height="100%", rx=3),
+                class_="bar",
+                aria_hidden="true",
+            ),
             tag("span", amount(value, show), class_="value"),
         )
         for name, value in rows
@@ -130,9 +135,7 @@ def _plot(
     label = f"{unit} from {stamp(times[0])} to {stamp(times[-1])} UTC" if times else unit
     box = f"0 0 {_WIDE} {_HIGH}"
     drawn = tag("svg", shapes, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
-    key = [
-        tag("span", tag("i", style=f"background:{colour}"), name) for name, colour in zip(names, COLOURS, strict=False)
-    ]
+    key = [tag("span", tag("i", class_=f"c{number}"), name) for number, name in enumerate(names[: len(COLOURS)], 1)]
     plot = tag("div", tag("div", ys, class_="ys"), drawn, tag("div", _xs(times), class_="xs"), class_="plot")
     return tag("figure", plot, tag("div", key, class_="key") if len(names) > 1 else None)
 
