@@ -17,6 +17,8 @@ from tallystick.cli import output
 from tallystick.errors import Forged, Misuse, Refused, Unavailable, Withheld, name_cause
 
 if TYPE_CHECKING:  # commands import what they need when they run
+    from prometheus_client import Metric
+
     from tallystick.authority.operator import OperatorClient
     from tallystick.carriers.remote import RemoteNode
     from tallystick.client.mesh_keyring import MeshKeyring
@@ -247,10 +249,27 @@ def show_statistics(folder: Path, part: str, tell: output.Tell) -> None:
     with HttpClient([address], None, *machine()) as http:
         text = http.request("GET", "/metrics", attempts_max=1).body.decode()
     families = [one for one in text_string_to_metric_families(text) if one.samples]
-    facts = {one.name.removeprefix("tally_").removeprefix(f"{part}_"): one.samples[0].value for one in families}
-    numbers = {name: value if value % 1 else int(value) for name, value in facts.items()}
-    told = {"url": listening.url, **numbers}
-    tell(told, *output.fact_lines(told))
+    facts = {one.name.removeprefix("tally_").removeprefix(f"{part}_"): _reading(one) for one in families}
+    told = {"url": listening.url, **facts}
+    tell(told, *output.fact_lines({name: _by_label(value) for name, value in told.items()}))
+
+
+def _reading(family: Metric) -> Any:
+    """A number, or numbers by label; of durations the mean."""
+    found: dict[str, float] = {}
+    counts = {(*one.labels.values(),): one.value for one in family.samples if one.name.endswith("_count")}
+    for one in family.samples:
+        if family.type != "histogram" or one.name.endswith("_sum"):
+            value = one.value if family.type != "histogram" else one.value / max(1, counts[*one.labels.values(),])
+            found[", ".join(one.labels.values())] = round(value, 4) if value % 1 else int(value)
+    return found[""] if [*found] == [""] else found
+
+
+def _by_label(value: Any) -> Any:
+    """What a table shows of it: labels that counted something."""
+    if not isinstance(value, dict):
+        return value
+    return ", ".join(f"{label} {number}" for label, number in value.items() if number) or 0
 
 
 def move_to_node(home: Path | None, url: str) -> None:

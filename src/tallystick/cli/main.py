@@ -50,6 +50,7 @@ COMMANDS = {
     "prove": "write the proof of one record to a file",
     "verify": "check a proof offline",
     "ledger": "newest checkpoint, fsck, histories, receipts, export",
+    "console": "see topics, records, findings and the ledger as pages, verified on this machine",
     "chain": "run validators of a CometBFT chain, watch and mend them",
     "audit": "search who did what, with names where they may be known",
     "witness": "cosign the checkpoints of a ledger",

@@ -23,6 +23,7 @@ class Names:
             self.topics += page.topics
             self.principals += page.principals
             after = page.after or None
+        self.topic_names, self.principal_names = dict(self.topics), dict(self.principals)
 
     def topic(self, text: str) -> bytes:
         """The token that `text` names. A name leads to one's own tenant: another's topic is named by its token, or
@@ -44,10 +45,10 @@ class Names:
         return _find(self.principals, text, "principal", hint)
 
     def topic_name(self, token: bytes) -> str:
-        return dict(self.topics).get(token) or token.hex()
+        return self.topic_names.get(token) or token.hex()
 
     def principal_name(self, identifier: bytes) -> str:
-        return dict(self.principals).get(identifier) or identifier.hex()
+        return self.principal_names.get(identifier) or identifier.hex()
 
 
 def _find(known: list[tuple[bytes, str]], text: str, what: str, hint: str) -> bytes:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tallystick import wire
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.trust.right import Right
 
-if TYPE_CHECKING:
-    from tallystick.client.names import Names
+
+class Naming(Protocol):
+    """Who knows names: `Names`, or whoever keeps them."""
+
+    def topic_name(self, token: bytes) -> str: ...
+
+    def principal_name(self, identifier: bytes) -> str: ...
+
 
 # As docs/formats/ledger.md lists them, behind the kind.
 FIELDS: dict[EntryKind, str] = {
@@ -90,7 +96,7 @@ def decode(entry: bytes) -> dict[str, Any]:
     return {"kind": kind.name.lower(), **dict(zip(fields, values, strict=True))}
 
 
-def describe(entry: dict[str, Any], names: Names) -> str:
+def describe(entry: dict[str, Any], names: Naming) -> str:
     """One line for people."""
     if entry["kind"] == "operation":
         return _describe_operation(entry, names)
@@ -102,7 +108,7 @@ def describe(entry: dict[str, Any], names: Names) -> str:
     return f"{entry['kind']}: {', '.join(shown)}".replace("_", " ")
 
 
-def _describe_operation(entry: dict[str, Any], names: Names) -> str:
+def _describe_operation(entry: dict[str, Any], names: Naming) -> str:
     who = names.principal_name(entry["operator"]) if any(entry["operator"]) else "nobody known"
     what = Right(entry["operation"]).name or "?"
     topic = names.topic_name(entry["token"]) if any(entry["token"]) else "no topic"
@@ -114,7 +120,7 @@ def _describe_operation(entry: dict[str, Any], names: Names) -> str:
     return f"{what.lower()} by {who} ({role}){host} on {topic}{place}{times}: {end}"
 
 
-def _value(name: str, value: Any, names: Names) -> str:
+def _value(name: str, value: Any, names: Naming) -> str:
     if name == "token":
         return names.topic_name(value)
     if name in _PEOPLE:

@@ -246,3 +246,12 @@ def _settle_keys(home: Path, certificate: Certificate) -> Keys:
             new.replace(home / _KEYS)
             return keys
     return read_keys(home)
+
+
+def first_trust_file(trust: TrustFile, given: Path | None) -> TrustFile:
+    """The instance's first trust file, with which a replay begins: the one that the identity holds, or the `given`."""
+    first = trust if given is None else TrustFile.parse(given.read_text(errors="replace"))
+    if first.number != 1 or first.instance != trust.instance:
+        hint = "name it with --genesis; the operator has it, and its hash is the instance"
+        raise Misuse("a replay begins with the first trust file of the instance, this is another", hint=hint)
+    return first

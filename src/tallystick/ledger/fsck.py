@@ -17,7 +17,7 @@ could do (write another history and sign it) is found by clients' memories and w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -56,6 +56,7 @@ class Replay:
         genesis = identity.genesis(first.to_json())
         self.values = {key: value for key, value in genesis.items() if value is not None}
         self.block: Block | None = None  # the last one that was replayed
+        self.changed: Mapping[bytes, bytes | None] = {}  # by that block
         self._frontier = Frontier()
         self._open()
 
@@ -109,7 +110,7 @@ class Replay:
         self.block, self._next = block, None
 
     def _advance(self, height: int) -> bytes:
-        changes = self.state.changes()
+        changes = self.changed = self.state.changes()
         for key, value in changes.items():
             if value is None:
                 self.values.pop(key, None)
@@ -143,10 +144,26 @@ class Replay:
         """The replay that was put down. Raises `Malformed` unless its parts fit together and are of this instance."""
         fields = Fields.parse(data, "replay", 4)
         fields.version(1)
+        block = Block.decode(fields.octets(at_most=1 << 10))
+        frontier = Frontier.decode(fields.octets(at_most=1 << 12))
+        return cls._whole(block, frontier, map(_pair, fields.items(_STATE_KEYS_MAX)), first)
+
+    @classmethod
+    def resume(
+        cls, block: Block, leaves: Iterable[bytes], values: Iterable[tuple[bytes, bytes]], first: TrustFile
+    ) -> Replay:
+        """The replay after `block`, from what a ledger's file holds. Raises `Malformed` as `decode` does."""
+        frontier = Frontier()
+        for leaf in leaves:
+            frontier.append(leaf)
+        return cls._whole(block, frontier, values, first)
+
+    @classmethod
+    def _whole(
+        cls, block: Block, frontier: Frontier, values: Iterable[tuple[bytes, bytes]], first: TrustFile
+    ) -> Replay:
         replay = cls(first)
-        replay.block = Block.decode(fields.octets(at_most=1 << 10))
-        replay._frontier = Frontier.decode(fields.octets(at_most=1 << 12))
-        replay.values = dict(_pair(item) for item in fields.items(_STATE_KEYS_MAX))
+        replay.block, replay._frontier, replay.values = block, frontier, dict(values)
         replay._open()
         if identity.trust_file(replay.state).instance != first.instance:
             raise Malformed("replay: of another instance")

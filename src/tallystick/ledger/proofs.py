@@ -140,7 +140,7 @@ class CheckpointMemory:
             if kept is not None and kept != self.head:
                 self.head = kept
                 return False
-            write_atomic(self._disk, _NEWEST, _encode(new))
+            write_atomic(self._disk, _NEWEST, encode_head(new))
             self.head = new
             return True
 
@@ -200,17 +200,19 @@ class CheckpointMemory:
         if not self._disk.exists(_NEWEST):
             return None
         # Not verified again: it was when it was accepted, by the trust file of then.
-        head = _decode(read_all(self._disk, _NEWEST))
+        head = decode_head(read_all(self._disk, _NEWEST))
         if head.origin != self.trust.origin:
             raise Misuse(f"checkpoint memory: it is of {head.origin}, expected {self.trust.origin}")
         return head
 
 
-def _encode(head: Head) -> bytes:
+def encode_head(head: Head) -> bytes:
+    """As it is kept by whoever accepted it."""
     return wire.encode([1, *astuple(head)])
 
 
-def _decode(data: bytes) -> Head:
+def decode_head(data: bytes) -> Head:
+    """Not verified again: it was when it was accepted, by the trust file of then."""
     fields = Fields.parse(data, "checkpoint memory", 9)
     fields.version(1)
     return Head(

@@ -396,7 +396,7 @@ class LedgerReader:
         else:
             numbers = self.store.numbers(first, end, query.kind, query.refused)
         for number in numbers:
-            yield from self._items(self.row(number))
+            yield from self.items(self.row(number))
 
     def _of_topic(self, query: Query, token: bytes) -> Iterator[AuditItem]:
         end = None if query.end_height is None else (query.end_height, 0)
@@ -405,10 +405,10 @@ class LedgerReader:
                 if item.height < query.first_height:
                     return
                 row = self._row_at(item.height, item.index)
-                yield from self._items(row, item.index - row.first)
+                yield from self.items(row, item.index - row.first)
             end = (page[-1].height, page[-1].index)
 
-    def _items(self, row: TransactionRow, only: int | None = None) -> Iterator[AuditItem]:
+    def items(self, row: TransactionRow, only: int | None = None) -> Iterator[AuditItem]:
         """The entries of a stored transaction, or one of them."""
         entries, time_ms = _entries(row), self.block(row.height).time_ms
         author = wire.decode(wire.decode(row.data)[0])[2]

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-_VOID = frozenset({"br", "meta"})
+_VOID = frozenset({"br", "input", "link", "meta"})
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 

@@ -13,7 +13,6 @@ from collections import Counter
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from tallystick import wire
 from tallystick.client.session import Session
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable, Withheld
+from tallystick.identity.folder import first_trust_file
 from tallystick.ledger.block import Head, read_head
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.jobs import audit_ledger, audit_parcels
@@ -71,7 +71,7 @@ def run(run: JobRun) -> dict[str, Any]:
 class Auditor:
     def __init__(self, run: JobRun, session: Session, settings: AuditSettings) -> None:
         self._run, self._session, self._settings = run, session, settings
-        self._first = _first_trust_file(session.identity.trust, run.options.get("genesis"))
+        self._first = first_trust_file(session.identity.trust, run.options.get("genesis"))
         self._topic = run.topic or run.warehouse.facts().get("topic")
 
     def round(self) -> dict[str, Any]:
@@ -214,12 +214,3 @@ def names_told(session: Session) -> list[dict[str, str]]:
         after = page.after
         if not after:
             return found
-
-
-def _first_trust_file(trust: TrustFile, given: Path | None) -> TrustFile:
-    """The instance's first trust file: a replay begins with it."""
-    first = trust if given is None else TrustFile.parse(given.read_text(errors="replace"))
-    if first.number != 1 or first.instance != trust.instance:
-        hint = "name it with --genesis; the operator has it, and its hash is the instance"
-        raise Misuse("a replay begins with the first trust file of the instance, this is another", hint=hint)
-    return first

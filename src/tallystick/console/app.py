@@ -1,0 +1,160 @@
+"""The console as an application: its routes, and how a request becomes a page.
+
+A handler runs the page's function on a thread, since pages read a file and some ask the node. What goes wrong is a
+page, too, which says what to do next. Only who was let in is told anything: everybody else gets the bare refusal of
+`runtime.router`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib.resources import files
+from urllib.parse import parse_qsl, unquote
+
+from tallystick.console.door import HEADERS, POLL_HEADER, Door
+from tallystick.console.layout import arriving, frame, heading, standing
+from tallystick.console.page import Download, Page
+from tallystick.console.pages import PAGES
+from tallystick.console.viewer import Viewer, Visit
+from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable
+from tallystick.page.html import Html, join, style, tag
+from tallystick.runtime.http1 import Answer
+from tallystick.runtime.router import Handler, Request, Router
+from tallystick.runtime.server import Server, ServerLimits
+
+log = logging.getLogger(__name__)
+
+LIMITS = ServerLimits(connections_max=64, address_connections_max=64, stop_s=3)  # one person, with some windows
+POLL_S = 25.0  # until who waits for news is answered without any
+_HTML = "text/html; charset=utf-8"
+
+
+class Console:
+    """Serves `viewer` to the one browser that `door` lets in."""
+
+    def __init__(self, viewer: Viewer, door: Door, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._viewer, self._door = viewer, door
+        self._news: asyncio.Event | None = None  # set, and replaced, when there is something new
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = False
+        router = Router(body_bytes_max=0)
+        router.add("GET", "/", self._exchange)
+        for page in PAGES:
+            router.add("GET", f"{door.path}/{page.path}", self._handler(page))
+        for name, kind in (
+            ("console.css", "text/css; charset=utf-8"),
+            ("console.js", "text/javascript; charset=utf-8"),
+        ):
+            router.add("GET", f"{door.path}/{name}", self._file(name, kind))
+        self.server = Server(router, host, port, limits=LIMITS, on_stop=self._end_polls)
+        door.host = self.server.url.removeprefix("http://")
+        self.url = f"{self.server.url}/?token={door.token}"
+
+    def run(self) -> None:
+        """Serve until `stop` or a signal."""
+        with self._viewer.mirror.listening(self._tell):
+            self.server.run()
+
+    def stop(self) -> None:
+        self.server.stop()
+
+    async def _exchange(self, request: Request) -> Answer:
+        return self._door.exchange(request)
+
+    def _file(self, name: str, kind: str) -> Handler:
+        text = files("tallystick.console").joinpath(name).read_text(encoding="utf-8")
+        body = (style() + text if name.endswith(".css") else text).encode()
+
+        async def handle(request: Request) -> Answer:
+            self._door.check(request)
+            return Answer(body=body, content_type=kind, headers=HEADERS)
+
+        return handle
+
+    def _handler(self, page: Page) -> Handler:
+        async def handle(request: Request) -> Answer:
+            self._door.check(request)
+            known = request.header(POLL_HEADER)
+            if known is not None and not await self._changed(known.decode("latin-1")):
+                return Answer(204, headers=HEADERS)
+            return await asyncio.to_thread(self._show, page, request, is_poll=known is not None)
+
+        return handle
+
+    def _show(self, page: Page, request: Request, *, is_poll: bool) -> Answer:
+        at = self._viewer.mirror.at
+        status, shown = 200, Html()
+        path = request.path.removeprefix(f"{self._door.path}/")
+        visit = Visit(self._viewer, self._door.path, path, request.parameters)
+        try:
+            visit = _read(visit, request)
+            found = page.show(visit) if at.head is not None else arriving(at)
+            if isinstance(found, Download):
+                name = {"content-disposition": f'attachment; filename="{found.name}"'}
+                return Answer(body=found.data, content_type="application/octet-stream", headers={**HEADERS, **name})
+            shown = found
+        except TallystickError as error:
+            status, shown = _status(error), _apology(error)
+        except Exception:
+            log.exception("the page %s failed", page.path)
+            status, shown = 500, _apology(Unavailable("the console failed to make this page; its log says why"))
+        body = join(standing(self._viewer, at), shown)
+        headers = {**HEADERS, "tally-version": str(at.version)}
+        if is_poll:  # a page that cannot be shown is news as well
+            return Answer(200, body.encode(), _HTML, headers)
+        menu = [(one.path, one.title) for one in PAGES if one.in_menu and one.is_there(visit)]
+        return Answer(status, frame(visit, page.title, menu, body, live=page.live).encode(), _HTML, headers)
+
+    async def _changed(self, known: str) -> bool:
+        """Wait for another version than the one that the page has. Returns False where none came in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + POLL_S
+        while str(self._viewer.mirror.at.version) == known:
+            if self._news is None:
+                self._news, self._loop = asyncio.Event(), loop
+            try:
+                await asyncio.wait_for(self._news.wait(), deadline - loop.time())
+            except TimeoutError:
+                return False
+            if self._stopping:
+                return False
+        return True
+
+    def _tell(self) -> None:
+        """There is something new; called by the mirror's thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _end_polls(self) -> None:
+        self._stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+
+def _read(visit: Visit, request: Request) -> Visit:
+    """The visit with what its address says. Raises `Malformed`."""
+    try:
+        pairs = parse_qsl(request.query, max_num_fields=16, errors="strict")
+    except (ValueError, UnicodeDecodeError) as error:
+        raise Malformed(f"the address: {error}") from None
+    parameters = {name: unquote(value) for name, value in request.parameters.items()}
+    return Visit(visit.viewer, visit.base, visit.path, parameters, dict(pairs))
+
+
+def _status(error: TallystickError) -> int:
+    if isinstance(error, Misuse | Malformed):
+        return 400
+    return 503 if isinstance(error, Unavailable) else 404 if isinstance(error, Refused) else 500
+
+
+def _apology(error: TallystickError) -> Html:
+    text = str(error)
+    hint = tag("p", error.hint, class_="soft") if error.hint else None
+    return join(
+        heading("That did not work"), tag("div", tag("p", f"{text[:1].upper()}{text[1:]}."), hint, class_="card")
+    )

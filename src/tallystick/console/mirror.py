@@ -1,0 +1,257 @@
+"""The ledger as the viewer replayed it: every block from the genesis on, kept in the viewer's own folder.
+
+Threat: a node that shows pages of its own making. Nothing on a page comes from the node but blocks, and each goes
+through the contracts again (`ledger.fsck.Replay`). What was replayed counts only when its last block is the one under a
+checkpoint that the viewer's memory accepted. Blocks that end in no such checkpoint are taken back whole: the file is as
+it was, and `Trouble` tells what did not hold. A mirror in trouble goes on showing what it verified before, and its age.
+
+The file is a ledger's own (`ledger.sqlite_store`), so an audit's indexes serve here too, and the next start goes on
+where this one ended. It is as trustworthy as the folder in which it lies, as the checkpoint memory beside it is, and
+holds no secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
+from tallystick.ledger.block import Block, Head
+from tallystick.ledger.contracts.state import Key, R, Table
+from tallystick.ledger.engine import AuditItem, Query
+from tallystick.ledger.fsck import Replay
+from tallystick.ledger.proofs import decode_head, encode_head
+from tallystick.ledger.sqlite_store import LedgerReader, LedgerStore, TransactionRow
+from tallystick.trust.trustfile import TrustFile
+
+log = logging.getLogger(__name__)
+
+FILE = "ledger.sqlite"
+PAUSE_S = 0.4  # between looks at the newest checkpoint: a block is to be seen within a second
+_HEIGHTS_AT_ONCE = 64
+_KEPT_AT_ONCE = 20_000  # transactions that a file takes together while it catches up
+_SCANNED_MAX = 1 << 20
+
+
+class LedgerWay(Protocol):
+    """What a mirror asks: a session's view for checkpoints, its node for blocks."""
+
+    def refresh(self) -> Head: ...
+
+    def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What stands in the way of a newer view."""
+
+    reason: str  # "away", or the reason of what does not hold
+    message: str
+    hint: str | None
+    since_ms: int
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the node only does not answer; else what it shows does not hold."""
+        return self.reason == "away"
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """How far the mirror is; immutable, a new one with each change."""
+
+    version: int = 0  # rises with each change
+    head: Head | None = None  # the checkpoint under which everything shown lies
+    replayed: int = -1  # the height of the last block that was replayed; above the head while it catches up
+    target: int = 0  # the height that it is on its way to
+    trouble: Trouble | None = None
+
+
+class Mirror:
+    """Follows a ledger from a thread of its own; pages read it from others."""
+
+    def __init__(self, folder: Path, first: TrustFile, now_ms: Callable[[], int]) -> None:
+        """`folder` holds what an earlier mirror kept. `first` is the genesis."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path, self._first, self._now_ms = folder / FILE, first, now_ms
+        self._reading = threading.RLock()  # of the reading connection
+        self._listeners: list[Callable[[], None]] = []
+        self.at = Glance()
+        self._open()
+
+    def _open(self) -> None:
+        """Go on with what lies in the folder, if it is whole."""
+        try:
+            self._store = LedgerStore(str(self._path))
+            self._replay = self._take_up()
+        except (Malformed, Misuse) as error:
+            log.warning("%s is not whole and is made anew: %s", self._path, error)
+            self._remove()
+            self._store = LedgerStore(str(self._path))
+            self._replay = Replay(self._first)
+        self._path.chmod(0o600)
+        self._reader = LedgerReader(LedgerStore(str(self._path), create=False), indexing=False)
+        head = self._checked()
+        if head is not None:
+            self.at = replace(self.at, head=head, replayed=head.height, target=head.height)
+
+    def _remove(self) -> None:
+        for file in self._path.parent.glob(f"{FILE}*"):
+            file.unlink()
+
+    def _take_up(self) -> Replay:
+        height = self._store.last_height()
+        if height is None:
+            return Replay(self._first)
+        stored = self._store.block(height)
+        assert stored is not None
+        return Replay.resume(Block.decode(stored[0]), self._store.leaves(), self._store.values(), self._first)
+
+    def _checked(self) -> Head | None:
+        """The checkpoint of the last block, where that lies under one that was accepted."""
+        kept = self._store.meta("checked")
+        if not isinstance(kept, bytes) or self._replay.block is None:
+            return None
+        head = decode_head(kept)
+        return head if head.height == self._replay.block.height else None
+
+    # Following.
+
+    def follow(self, way: LedgerWay) -> bool:
+        """Come up to the newest checkpoint. Returns whether there was anything new. Raises what stands in the way, when
+        it was noted for the pages."""
+        try:
+            head = way.refresh()
+            known = self.at.head
+            if known is not None and head.height < known.height:
+                told = f"ledger: height {known.height} was verified here, {head.height} is shown"
+                raise Withheld(told, reason="rollback", hint="the node shows an older ledger than it did")
+            is_new = known is None or head.height > known.height
+            if is_new:
+                self._replay_to(head, way)
+                self._store.index_mentions()
+        except TallystickError as error:
+            self._note_trouble(error)
+            raise
+        if is_new or self.at.trouble is not None:
+            self._tell(head=head if is_new else known, replayed=head.height, target=head.height, trouble=None)
+        return is_new
+
+    def _replay_to(self, head: Head, way: LedgerWay) -> None:
+        try:
+            while self._replay.height <= head.height:
+                with self._store.db:  # all of it, or nothing
+                    self._replay_some(head, way)
+        except (Forged, Malformed):
+            if self.at.head is None:
+                self._start_over()
+            else:
+                self._replay = self._take_up()
+            raise
+        except TallystickError:
+            self._replay = self._take_up()
+            raise
+
+    def _replay_some(self, head: Head, way: LedgerWay) -> None:
+        """Up to the checkpoint. The first time, when nothing is shown before the end, as many blocks as a file takes
+        together: whoever is interrupted goes on there."""
+        before = self._replay.size
+        while self._replay.height <= head.height:
+            if self.at.head is None and self._replay.size - before >= _KEPT_AT_ONCE:
+                return
+            most = min(_HEIGHTS_AT_ONCE, head.height + 1 - self._replay.height)
+            answer = way.blocks(self._replay.height, most)
+            if not answer:
+                raise Unavailable(
+                    f"the node shows a checkpoint of height {head.height}, and not block {self._replay.height}"
+                )
+            for encoded, transactions in answer[:most]:
+                self._take(encoded, transactions, head)
+            if head.height - self._replay.height > _HEIGHTS_AT_ONCE:
+                self._tell(replayed=self._replay.height - 1, target=head.height)
+        self._replay.check_head(head)
+        self._store.set_meta("checked", encode_head(head))
+
+    def _take(self, encoded: bytes, transactions: Sequence[bytes], head: Head) -> None:
+        block = Block.decode(encoded)
+        self._replay.begin(block)
+        steps = [self._replay.step(data) for data in transactions]
+        self._replay.end()
+        rows = [TransactionRow.of(one.transaction, one.result, one.number, one.height, one.first) for one in steps]
+        note = head.note if block.height == head.height else b""
+        changes = self._replay.changed if block.height else self._replay.values
+        self._store.write_block(block.height, encoded, note, rows, changes)
+
+    def _start_over(self) -> None:
+        """Nothing was ever checked, and what was replayed ends in no checkpoint."""
+        with self._reading:
+            self.close()
+            self._remove()
+            self._open()
+
+    def _note_trouble(self, error: TallystickError) -> None:
+        reason = error.reason if isinstance(error, Refused) else "away"
+        old = self.at.trouble
+        if old is not None and (old.reason, old.message) == (reason, str(error)):
+            return
+        since_ms = old.since_ms if old is not None and old.reason == reason else self._now_ms()
+        self._tell(trouble=Trouble(reason, str(error), error.hint, since_ms))
+
+    def _tell(self, **changes: Any) -> None:
+        with self._reading:
+            self.at = replace(self.at, version=self.at.version + 1, **changes)
+            self._reader.view = type(self._reader.view)(self._reader.store.value)
+        for listener in list(self._listeners):
+            listener()
+
+    # Reading.
+
+    @contextmanager
+    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Within the block `listener` is called, by any thread, when there is a new `at`."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def row(self, key: Key[R]) -> R | None:
+        with self._reading:
+            return self._reader.view.row(key)
+
+    def scan(self, table: Table[R], *parts: bytes | int, most: int = _SCANNED_MAX) -> list[tuple[tuple[Any, ...], R]]:
+        """The rows of a table whose keys begin with these parts, in order."""
+        with self._reading:
+            return self._reader.scan(table, *parts, most=most)
+
+    def block(self, height: int) -> Block:
+        """Raises `Misuse` where there is none yet."""
+        with self._reading:
+            return self._reader.block(height)
+
+    def block_entries(self, height: int) -> list[AuditItem]:
+        with self._reading:
+            return list(self._reader.audit(Query(first_height=height, end_height=height + 1, most=1 << 20)))
+
+    def audit(self, query: Query) -> list[AuditItem]:
+        with self._reading:
+            return self._reader.audit(query)
+
+    def newest(self, most: int, before: int | None = None) -> tuple[list[AuditItem], int]:
+        """Entries of the last `most` transactions below the number `before`, newest first; and the number to go on
+        from, 0 where there are no more."""
+        with self._reading:
+            end = self._reader.block(self._reader.height).size if before is None else before
+            first = max(0, end - most)
+            items = [item for row in self._reader.store.rows(first, end) for item in self._reader.items(row)]
+            return items[::-1], first
+
+    def close(self) -> None:
+        with self._reading:
+            self._reader.store.close()
+            self._store.close()

@@ -1,0 +1,8 @@
+"""The pages, one file a subject. Whoever adds a subject adds a line here."""
+
+from __future__ import annotations
+
+from tallystick.console.page import Page
+from tallystick.console.pages import ledger
+
+PAGES: tuple[Page, ...] = (*ledger.PAGES,)

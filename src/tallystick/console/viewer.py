@@ -1,0 +1,110 @@
+"""Whose console it is: the session that asks, the mirror that was replayed, and what the authority tells of names."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tallystick.client.names import Names
+from tallystick.client.session import Session
+from tallystick.console.mirror import PAUSE_S, Mirror
+from tallystick.errors import TallystickError
+from tallystick.ledger.block import Head
+
+log = logging.getLogger(__name__)
+
+NAMES_S = 10.0  # between questions for names; what is new has none until then
+
+
+class Viewer:
+    """One identity's view, with the thread that keeps its mirror up to date.
+
+    `session` is for pages, one at a time (`asking`); the thread has a session of its own.
+    """
+
+    def __init__(self, session: Session, mirror: Mirror, warehouse: Path | None = None) -> None:
+        self.session, self.mirror, self.warehouse = session, mirror, warehouse
+        self.identity, self.clock = session.identity, session.clock
+        self.names: Names | None = None  # as the authority last told them; None before it did
+        self.asking = threading.Lock()
+        self._names_asked = float("-inf")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="mirror", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.clock.now() * 1000)
+
+    @property
+    def vouched_by(self) -> str:
+        head = self.mirror.at.head
+        return "" if head is None else head.vouched_by(self.session.memory.trust)
+
+    def knows(self, identifier: bytes) -> bool:
+        """Whether the authority told a name for this token or principal."""
+        names = self.names
+        return names is not None and (identifier in names.topic_names or identifier in names.principal_names)
+
+    def topic_name(self, token: bytes) -> str:
+        """The name that the authority told, else the token."""
+        return token.hex() if self.names is None else self.names.topic_name(token)
+
+    def principal_name(self, identifier: bytes) -> str:
+        return identifier.hex() if self.names is None else self.names.principal_name(identifier)
+
+    def _follow(self) -> None:
+        with Session.open(self.identity.home) as session:
+            way = _Way(session)
+            while not self._stop.is_set():
+                try:
+                    changed = self.mirror.follow(way)
+                    self._learn_names(session, new=changed)
+                except TallystickError as error:
+                    log.debug("no newer view: %s", error)
+                except Exception:
+                    log.exception("the mirror failed; it tries again")
+                    self._stop.wait(NAMES_S)
+                self._stop.wait(PAUSE_S)
+
+    def _learn_names(self, session: Session, *, new: bool) -> None:
+        now = self.clock.monotonic()
+        if self.names is None or (new and now - self._names_asked > NAMES_S):
+            self._names_asked = now
+            self.names = Names(session)
+
+
+class _Way:
+    def __init__(self, session: Session) -> None:
+        self.refresh, self.blocks = session.view.refresh, session.node.blocks
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request for a page."""
+
+    viewer: Viewer
+    base: str  # what addresses begin with
+    path: str  # behind it
+    parameters: Mapping[str, str] = field(default_factory=dict)  # of the path
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def mirror(self) -> Mirror:
+        return self.viewer.mirror
+
+    @property
+    def head(self) -> Head:
+        """The checkpoint under which everything of the mirror lies. A page is asked for only when there is one."""
+        head = self.viewer.mirror.at.head
+        assert head is not None
+        return head
