@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 import click
 
 from tallystick.cli import output
-from tallystick.errors import Forged, Misuse, Refused, Unavailable, Withheld, name_cause
+from tallystick.errors import Misuse, Refused, Unavailable, Withheld, name_cause
 
 if TYPE_CHECKING:  # commands import what they need when they run
-    from prometheus_client import Metric
-
     from tallystick.authority.operator import OperatorClient
     from tallystick.carriers.remote import RemoteNode
     from tallystick.client.mesh_keyring import MeshKeyring
@@ -28,7 +26,6 @@ if TYPE_CHECKING:  # commands import what they need when they run
     from tallystick.identity.choices import CarrierChoice
     from tallystick.identity.invitation import Invitation
     from tallystick.node.instance import Folders
-    from tallystick.record.schema import Schema
     from tallystick.runtime.sources import SystemClock, SystemEntropy
     from tallystick.trust.trustfile import TrustFile
 
@@ -89,26 +86,6 @@ def left_in_spool(session: Session, publisher: Publisher, told: str) -> Unavaila
     )
 
 
-def newest_schema(session: Session, token: bytes) -> Schema:
-    """The newest version of a topic's schema: its text from the authority, held to the ledger."""
-    return held_schema(session, token, session.authority.schemas(token)[-1])
-
-
-def held_schema(session: Session, token: bytes, encoded: bytes) -> Schema:
-    """A version of a topic's schema that the authority told, held to the ledger. Raises `Forged`."""
-    from tallystick.ledger.contracts.topics import SCHEMAS
-    from tallystick.record.schema import Schema
-
-    schema = Schema.decode(encoded)
-    signed = session.view.row(SCHEMAS(token, schema.version))
-    if signed is None or signed.hash != schema.hash:
-        raise Forged(
-            f"topic {token.hex()}: version {schema.version} of its schema is not the one that the ledger names",
-            hint="nothing was signed; tell the authority's operator",
-        )
-    return schema
-
-
 def wait_for_authority(session: Session, condition: Callable[[], bool], what: str) -> None:
     """Wait until the authority has followed the ledger so far that `condition` holds."""
     deadline = session.clock.monotonic() + CAUGHT_UP_S
@@ -164,11 +141,10 @@ def now_ms() -> int:
     return int(machine().clock.now() * 1000)
 
 
-UNITS_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
 def read_ms(text: str) -> int | None:
     """The milliseconds of a time such as 500ms, 20s, 5min, 12h or 30d, or None where it is none."""
+    from tallystick.client.words import UNITS_MS
+
     found = re.fullmatch(r"([0-9]{1,9})(ms|s|min|h|d)", text)
     return int(found[1]) * UNITS_MS[found[2]] if found else None
 
@@ -238,8 +214,7 @@ def naming(topic: str) -> Iterator[None]:
 
 def show_statistics(folder: Path, part: str, tell: output.Tell) -> None:
     """Show what the process of `folder` counts in its `/metrics`, without the name of its `part`."""
-    from prometheus_client.parser import text_string_to_metric_families
-
+    from tallystick.client.counts import by_label, read_counts
     from tallystick.node.instance import read_address
     from tallystick.runtime.address import Address
     from tallystick.runtime.client import HttpClient
@@ -248,28 +223,8 @@ def show_statistics(folder: Path, part: str, tell: output.Tell) -> None:
     address = Address(listening.url, listening.certificate.subject)
     with HttpClient([address], None, *machine()) as http:
         text = http.request("GET", "/metrics", attempts_max=1).body.decode()
-    families = [one for one in text_string_to_metric_families(text) if one.samples]
-    facts = {one.name.removeprefix("tally_").removeprefix(f"{part}_"): _reading(one) for one in families}
-    told = {"url": listening.url, **facts}
-    tell(told, *output.fact_lines({name: _by_label(value) for name, value in told.items()}))
-
-
-def _reading(family: Metric) -> Any:
-    """A number, or numbers by label; of durations the mean."""
-    found: dict[str, float] = {}
-    counts = {(*one.labels.values(),): one.value for one in family.samples if one.name.endswith("_count")}
-    for one in family.samples:
-        if family.type != "histogram" or one.name.endswith("_sum"):
-            value = one.value if family.type != "histogram" else one.value / max(1, counts[*one.labels.values(),])
-            found[", ".join(one.labels.values())] = round(value, 4) if value % 1 else int(value)
-    return found[""] if [*found] == [""] else found
-
-
-def _by_label(value: Any) -> Any:
-    """What a table shows of it: labels that counted something."""
-    if not isinstance(value, dict):
-        return value
-    return ", ".join(f"{label} {number}" for label, number in value.items() if number) or 0
+    told = {"url": listening.url, **read_counts(text, part)}
+    tell(told, *output.fact_lines({name: by_label(value) for name, value in told.items()}))
 
 
 def move_to_node(home: Path | None, url: str) -> None:

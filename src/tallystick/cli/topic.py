@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import (
-    UNITS_MS,
-    held_schema,
-    home_option,
-    newest_schema,
-    open_session,
-    read_ms,
-    wait_for_authority,
-    with_session,
-)
+from tallystick.cli.common import home_option, open_session, read_ms, wait_for_authority, with_session
 from tallystick.cli.topic_columns import labels, policy
 from tallystick.client.names import Names
+from tallystick.client.schemas import held_schema, newest_schema
+from tallystick.client.words import show_keeping, show_ms
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -103,16 +96,6 @@ def read_keeping(text: str) -> tuple[int, int]:
     if re.fullmatch(r"[1-9][0-9]{0,17}", text):
         return 0, int(text)
     raise Misuse(f'--keep "{text}" is neither a time nor a number', hint="for example 30d, 12h, 1000000 or forever")
-
-
-def show_keeping(keep_ms: int, keep_parcels: int) -> str:
-    """How long parcels stay, as `--keep` takes it."""
-    return show_ms(keep_ms) if keep_ms else str(keep_parcels or "forever")
-
-
-def show_ms(ms: int) -> str:
-    unit = max((unit for unit, size in UNITS_MS.items() if ms % size == 0), key=UNITS_MS.__getitem__) if ms else "ms"
-    return f"{ms // UNITS_MS[unit]}{unit}"
 
 
 def _terms(keep: str, pace: str) -> Terms:
@@ -235,7 +218,7 @@ def config(session: Session, name: str, tell: output.Tell) -> None:
     keys = [HOSTS(token, number) for number in range(facts["partitions"])]
     hosts = [row for row, _ in session.view.rows_at(keys, session.node.states)]
     moved = {str(number): [node.hex() for node in nodes] for number, nodes in enumerate(hosts) if nodes is not None}
-    schemas = [held_schema(session, token, one) for one in session.authority.schemas(token)]
+    schemas = [held_schema(session.view.row, token, one) for one in session.authority.schemas(token)]
     told = {**facts, "kept_before": _earlier(session, token)}
     lines = [f"nodes of partition {number}  {', '.join(nodes)}" for number, nodes in moved.items()]
     lines += [f"schema version {one.version}  {one}" for one in schemas]

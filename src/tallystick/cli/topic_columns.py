@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import home_option, naming, newest_schema, open_session, wait_for_authority
+from tallystick.cli.common import home_option, naming, open_session, wait_for_authority
 from tallystick.cli.policy import change_line, changed, principals, read_policy
 from tallystick.client.names import Names
+from tallystick.client.schemas import newest_schema
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
