@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 import click
 
 from tallystick.cli import output
+from tallystick.client.spans import UNITS_MS
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld, name_cause
 
 if TYPE_CHECKING:  # commands import what they need when they run
@@ -143,8 +144,6 @@ def now_ms() -> int:
 
 def read_ms(text: str) -> int | None:
     """The milliseconds of a time such as 500ms, 20s, 5min, 12h or 30d, or None where it is none."""
-    from tallystick.client.words import UNITS_MS
-
     found = re.fullmatch(r"([0-9]{1,9})(ms|s|min|h|d)", text)
     return int(found[1]) * UNITS_MS[found[2]] if found else None
 

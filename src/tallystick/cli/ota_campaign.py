@@ -114,7 +114,7 @@ def _number(text: str, whole: int) -> int:
 
 
 def _phase_line(number: int, phase: Phase, reached: int) -> str:
-    from tallystick.client.words import show_ms
+    from tallystick.client.spans import show_ms
 
     counted = f"at least {phase.least_succeeded} succeed, at most {phase.most_failed} fail"
     reach = f"{phase.share / 10_000:g} %, {output.plural(reached, 'vehicle')} today"

@@ -15,7 +15,7 @@ from tallystick.cli.common import home_option, open_session, read_ms, wait_for_a
 from tallystick.cli.topic_columns import labels, policy
 from tallystick.client.names import Names
 from tallystick.client.schemas import held_schema, newest_schema
-from tallystick.client.words import show_keeping, show_ms
+from tallystick.client.spans import show_keeping, show_ms
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:

@@ -88,19 +88,6 @@ _WORDS = {"token": "topic", "allow": "rule"}
 _ROLES = {0: "nobody", 1: "publisher", 2: "subscriber"}
 
 
-UNITS_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def show_keeping(keep_ms: int, keep_parcels: int) -> str:
-    """How long parcels stay, as `--keep` takes it."""
-    return show_ms(keep_ms) if keep_ms else str(keep_parcels or "forever")
-
-
-def show_ms(ms: int) -> str:
-    unit = max((unit for unit, size in UNITS_MS.items() if ms % size == 0), key=UNITS_MS.__getitem__) if ms else "ms"
-    return f"{ms // UNITS_MS[unit]}{unit}"
-
-
 def decode(entry: bytes) -> dict[str, Any]:
     """Kind and fields of an entry by name, for machines."""
     number, *values = wire.decode(entry, "entry")
