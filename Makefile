@@ -75,9 +75,11 @@ types: setup ## mypy, strict, of package and tests
 # take as long as all else. The set-up's seconds are handed to pytest, which prints the time budget above its closing
 # line. On the integration machine a test that fails is run once more and told by name (-rR): engines and sockets in
 # real time, on a machine that stands still for seconds, fail some test of thousands in half of all runs.
+# Without Chromium the tests of pages are left out, except where engines are required.
 define pytest
 	@started=$$(date +%s); \
-	tools/ensure-java && $(MAKE) --no-print-directory -j 2 setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \
+	tools/ensure-java && { tools/ensure-chromium || [ -z "$$TALLY_REQUIRE_ENGINES" ]; } && \
+	  $(MAKE) --no-print-directory -j 2 setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \
 	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) $(if $(CI),--reruns 1 -rR) -m '$(1)' $(ARGS)
 endef
 

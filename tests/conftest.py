@@ -40,6 +40,7 @@ BUDGETS_MIN = {
         "kafka": 3,
         "chain": 2,
         "fabric": 1,
+        "browser": 1,
         "in all": 16,
     },
     "long": {
@@ -50,12 +51,13 @@ BUDGETS_MIN = {
         "kafka": 14,
         "chain": 4,
         "fabric": 3,
+        "browser": 3,
         "fuzz": 2,
         "in all": 28,
     },
 }
-GROUPS = ("simulation", "crashes", "spark", "kafka", "chain", "fabric", "fuzz")
-ENGINES = ("spark", "kafka", "chain", "fabric", "fuzz", "witness")  # what a test may be left out for, except in CI
+GROUPS = ("simulation", "crashes", "spark", "kafka", "chain", "fabric", "browser", "fuzz")
+ENGINES = ("spark", "kafka", "chain", "fabric", "browser", "fuzz", "witness")  # all that a test may lack, except in CI
 
 # A folder anywhere on a test file's path gives its tests the marker.
 FOLDER_MARKERS = {
@@ -65,6 +67,7 @@ FOLDER_MARKERS = {
     "kafka": "kafka",
     "cometbft": "chain",
     "fabric": "fabric",
+    "browser": "browser",
     "fuzz": "fuzz",
 }
 

@@ -81,7 +81,9 @@ def test_at_a_desk_an_absent_engine_is_a_skip_and_a_failure_can_be_replayed(tmp_
     told = run_suite(tmp_path, "--seed", "77", "-rN", "-m", "not long", TALLY_REQUIRE_ENGINES="0", TALLY_SETUP_S="600")
     assert "pytest 'tests/test_ordinary.py::test_fails_by_its_seed' --seed 77" in told
     assert "    1  no broker here\n    1  not on this platform\n" in told
-    *_, heading, setup, _unit, _sim, _crash, _spark, _kafka, chain, _fabric, whole, closing = told.splitlines()
+    *_, heading, setup, _unit, _sim, _crash, _spark, _kafka, chain, _fabric, _browser, whole, closing = (
+        told.splitlines()
+    )
     assert heading.split() == ["part", "minutes", "budget"]
     assert setup.split() == ["set-up", "10.0", "6", "over"]
     assert chain.split() == ["chain", "0.0", "2"]
