@@ -192,8 +192,8 @@ def test_what_is_nowhere_near_a_command_is_not_guessed() -> None:
 
 def test_every_metric_says_what_it_counts(used: Fleet) -> None:
     for url, parts in (
-        (used.stack.node.url, {"node", "ledger", "log", "carrier"}),
-        (used.stack.authority.url, {"authority"}),
+        (used.stack.node.url, {"node", "requests", "ledger", "log", "carrier", "groups"}),
+        (used.stack.authority.url, {"authority", "requests"}),
     ):
         with urlopen(f"{url}/metrics", timeout=60) as answer:
             families = list(text_string_to_metric_families(answer.read().decode()))
@@ -208,3 +208,12 @@ def test_every_metric_says_what_it_counts(used: Fleet) -> None:
 def test_free_disk_is_among_the_numbers(used: Fleet) -> None:
     for command in (["node", "status"], ["authority", "status"]):
         assert done(*command, used.folder, "--json").json["disk_free_bytes"] > 0
+
+
+def test_numbers_by_label_are_shown(used: Fleet) -> None:
+    shown = done("node", "status", used.folder).out
+    assert "GET /metrics" in shown
+    assert "{'" not in shown
+    told = done("node", "status", used.folder, "--json").json
+    assert told["requests_refused"]["other"] == 0
+    assert told["requests_duration_s"]["GET /metrics"] > 0

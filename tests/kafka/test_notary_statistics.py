@@ -23,7 +23,7 @@ def test_what_was_taken_and_refused_is_counted(tmp_path: Path) -> None:
         stack.grant(owner, token, car, WRITE)
         publish(straight(stack, car, kafka), "brakes", [1, 2])
         kafka.flush([kafka.produce(Place(token, 0), b"k", b"junk", [])])
-        wait_until(lambda: stack.node.statistics()["anchorer"]["records_refused"] == 1)
+        wait_until(lambda: sum(stack.node.statistics()["anchorer"]["records_refused"].values()) == 1)
         counted = stack.node.statistics()["anchorer"]
         assert counted["records_taken"] >= 2
         assert counted.keys() <= HELP["anchorer"].keys()

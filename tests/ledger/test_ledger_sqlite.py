@@ -126,7 +126,12 @@ def test_statistics_tell(ledger: SqliteLedger) -> None:
     with pytest.raises(Refused):
         ledger.submit(WORLD.doctor.sign(entries.lift(WORLD.doctor.id)).data, NOW_MS)
     told = ledger.statistics()
-    assert (told.height, told.transactions, told.waiting_entries, told.refusals) == (1, 3, 5, 1)
+    assert (told.height, told.transactions, told.waiting_entries, told.refusals) == (
+        1,
+        3,
+        5,
+        {"other": 0, "not-operator": 1},
+    )
 
 
 # --- opening ---

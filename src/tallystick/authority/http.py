@@ -249,7 +249,8 @@ class Service:
 
         statistics = await self._call(self._authority.statistics)
         shown = {**asdict(statistics), "polls": len(self._polls)}  # those that wait for news
-        return Answer(body=render({"authority": shown}), content_type=CONTENT_TYPE)
+        body = render({"authority": shown, "requests": self.app.statistics()})
+        return Answer(body=body, content_type=CONTENT_TYPE)
 
     async def _openapi(self, _: Request) -> Answer:
         return Answer(body=json.dumps(describe(), indent=1).encode(), content_type="application/json")

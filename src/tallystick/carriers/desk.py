@@ -43,6 +43,7 @@ from tallystick.ledger.block import Block
 from tallystick.ledger.contracts.execute import released
 from tallystick.ledger.contracts.permits import PERMITS
 from tallystick.ledger.engine import Engine, Query, Submitted, find_before_revocation
+from tallystick.runtime.counting import Durations
 from tallystick.runtime.http1 import PARCELS, Answer, Words, answer_error, answer_value, octets
 from tallystick.runtime.router import Fairness, Gate, Pool, PoolLimits, Rates, Request, Router, Routes, Shares
 from tallystick.runtime.sources import Clock
@@ -449,6 +450,7 @@ class CarrierService:
         self._waiting: list[Waiting] = []
         self._storing: asyncio.Task[None] | None = None
         self._publisher = ThreadPoolExecutor(1, "publish")
+        self.store_s = Durations()  # from the guards to the disk, a group at a time
         self._grown: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = False
@@ -526,7 +528,8 @@ class CarrierService:
 
     def _publish(self, group: Sequence[Storing]) -> list[list[Outcome] | TallystickError]:
         try:
-            return self._front.publish([one[:3] for one in group])
+            with self.store_s.timed(self._clock.monotonic):
+                return self._front.publish([one[:3] for one in group])
         except Exception as error:  # the node must outlive any single group
             failure = error if isinstance(error, TallystickError) else Unavailable(f"the node failed: {error!r}")
             return [failure] * len(group)

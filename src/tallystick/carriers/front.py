@@ -59,6 +59,7 @@ from tallystick.parcel.labels import Wanted
 from tallystick.parcel.locks import decode_lock, lock_hash
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.conversation import RequestSigner
+from tallystick.runtime.counting import Counts
 from tallystick.runtime.router import Buckets, Rate
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.promise import Anchor, Promise, is_anchor, sign_promises
@@ -77,7 +78,7 @@ Judged = tuple[Parcel, Location | Taken, bool]  # where it lies or will, and whe
 @dataclass(frozen=True)
 class FrontStatistics:
     accepted: int  # parcels since the start
-    refused: int
+    refused: Mapping[str, int]  # by reason
     operations_waiting: int
     envelopes_remembered: int
     lanes: int
@@ -119,7 +120,7 @@ class Front:
         self.heads = Heads(storage, limits.lanes_max, self.deposits.principal_of)
         self._asking: Buckets[bytes] = Buckets(ASKING_MAX)
         self._counting = threading.Lock()
-        self._accepted = self._refused = 0
+        self._accepted, self._refused = 0, Counts()
         self._stored: Counter[bytes] = Counter()  # bytes by tenant
         self._locks = LockBytes(storage.disk)
         self._stored_until = self._locks_until = 0.0
@@ -291,7 +292,9 @@ class Front:
             if isinstance(lies, Taken) and lies.error is not None:
                 return lies.error
         self._accepted += len(stored)
-        self._refused += len(judged) - len(stored)
+        for one in judged:
+            if isinstance(one, NotStored):
+                self._refused.add(one.reason)
         if self.scribe.is_quiet:  # nothing will be anchored: there is nothing to promise
             return [one if isinstance(one, NotStored) else Stored((), one[2]) for one in judged]
         height, time_ms = self.block()
@@ -485,7 +488,7 @@ class Front:
         """Counters, without the lock: whoever watches a node that is busy must not wait for it, nor hold it up."""
         return FrontStatistics(
             accepted=self._accepted,
-            refused=self._refused,
+            refused=self._refused.snapshot(),
             operations_waiting=self.scribe.waiting,
             envelopes_remembered=len(self._acts),
             lanes=len(self.heads),

@@ -195,7 +195,7 @@ class Anchorer(Protocol):
     def work(self, now_ms: int) -> bool:
         """Write what the front does not. Returns False if there was nothing."""
 
-    def statistics(self) -> Mapping[str, int]:
+    def statistics(self) -> Mapping[str, Any]:
         """Numbers of its own, beside those of front and storage."""
 
     def close(self) -> None: ...
@@ -304,7 +304,7 @@ class Growth:
     def work(self, now_ms: int) -> bool:
         return False  # the front writes them
 
-    def statistics(self) -> Mapping[str, int]:
+    def statistics(self) -> Mapping[str, Any]:
         return {}  # the front's numbers say it all
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ believed without one: callers hold answers to a checkpoint that their trust file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -74,7 +74,7 @@ class LedgerStatistics:
     waiting_entries: int
     published_height: int | None
     entries: int  # accepted since the start
-    refusals: int  # transactions refused since the start
+    refusals: Mapping[str, int]  # transactions refused since the start, by reason
 
 
 class Engine(Protocol):

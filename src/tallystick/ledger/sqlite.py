@@ -28,6 +28,7 @@ from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite_store import LedgerReader, LedgerStore
+from tallystick.runtime.counting import Counts
 from tallystick.trust.notes import Note
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
@@ -67,7 +68,7 @@ class SqliteLedger:
         self._lock = threading.RLock()  # of those who write: blocks are made one after the other
         self._stored = threading.Condition()  # a block was, or was dropped
         self._listeners: list[BlockListener] = []
-        self._entries = self._refusals = 0
+        self._entries, self._refusals = 0, Counts()
         self._opened_ms = 0  # when the open block got its first transaction
         self._store = LedgerStore(path, vfs)
         # A file under a VFS of ours, or in memory, has one connection.
@@ -105,7 +106,7 @@ class SqliteLedger:
             self._open(now_ms)
             result, submitted = self._book.run(transaction)
             if not result.accepted:
-                self._refusals += 1
+                self._refusals.add(result.reason)
                 if is_first:
                     self._book.open = None  # nothing is in it: no block is due
                 raise Refused(result.told, reason=result.reason)
@@ -250,7 +251,7 @@ class SqliteLedger:
             waiting_entries=0 if opened is None else opened.entries,
             published_height=None if published is None else published.height,
             entries=self._entries,
-            refusals=self._refusals,
+            refusals=self._refusals.snapshot(),
         )
 
     # --- within ---

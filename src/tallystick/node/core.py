@@ -31,6 +31,7 @@ from tallystick.ledger.sqlite import LedgerSettings
 from tallystick.node.instance import NodeKeys
 from tallystick.node.settings import NodeSettings
 from tallystick.runtime.conversation import RequestSigner
+from tallystick.runtime.counting import Durations
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.sources import Clock
 from tallystick.trust.certificate import Certificate
@@ -63,6 +64,7 @@ class NodeCore:
         self._settle, self.limits, self._newest = settle, GuardLimits(), (-1, 0)
         self.identifier = keys.certificate.subject
         self._retired_ms, self._not_retired = 0, dict[Place, int]()
+        self.commit_s = Durations()  # from a transaction of this node to its block
         self._numbers = Numbers(self._row(NUMBERS(self.identifier)) or 0)
         self._enrol([keys.certificate, *introduce])
         self._cache = RightsCache(self._row)
@@ -172,8 +174,9 @@ class NodeCore:
         return self.ledger.query(lambda state: state.row(key))
 
     def _submit(self, transaction: bytes) -> Submitted:
-        submitted = self.ledger.submit(transaction, self._now_ms)
-        self._settle(submitted)
+        with self.commit_s.timed(self.clock.monotonic):
+            submitted = self.ledger.submit(transaction, self._now_ms)
+            self._settle(submitted)
         return submitted
 
     def _compose(self, *entry: bytes) -> bytes:

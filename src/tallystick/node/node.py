@@ -1,9 +1,10 @@
 """A node as a process: its core (core.py) on the real disk, threads that drive it, and its HTTP face.
 
-Four threads besides the server's: one makes blocks when they are due, one writes operations and anchors to the
-ledger and applies retention, one stores what is published, one watches whether all this goes on; another asks
-witnesses, where there are any, and another the authority for keys of a mesh, in the name of the node's principal, where
-its folder is named. Stopping finishes the requests under way, commits what waits, and closes the files.
+Five threads besides the server's: one makes blocks when they are due, one writes operations and anchors to the
+ledger and applies retention, one stores what is published, one watches whether all this goes on, and one looks how far
+groups are behind. Another asks witnesses, where there are any, and another the authority for keys of a mesh, in the
+name of the node's principal, where its folder is named. Stopping finishes the requests under way, commits what waits,
+and closes the files.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
 from tallystick.node.instance import claim, open_node_keys
+from tallystick.node.lags import PAUSE_S as LAGS_PAUSE_S
+from tallystick.node.lags import Lags
 from tallystick.node.settings import NodeSettings, read_settings
 from tallystick.runtime.address import server_tls
 from tallystick.runtime.disk import RealDisk
@@ -63,6 +66,7 @@ class Node:
         self.identifier = self.keys.certificate.subject
         self.core = self._open_core(folder)
         self.ledger, self.rules, self.carrier = self.core.ledger, self.core.rules, self.core.carrier
+        self._lags = Lags(self.ledger, self.carrier.storage)
         self._witnessing, self._care = self._find_witnesses(), self._find_care()
         self._trouble = Lasting(log, "node")
         self._stopping = threading.Event()
@@ -92,6 +96,7 @@ class Node:
             ("blocks", self._make_block, self.settings.window_ms / 2000),
             ("commits", self._commit, self.settings.commit_ms / 1000),
             ("watch", self._watch, WATCH_S),
+            ("lags", self._lags.look, LAGS_PAUSE_S),
             *([("witnesses", self._witnessing.round, WITNESS_PAUSE_S)] if self._witnessing is not None else []),
             *([("mesh keys", self._care_for_keys, CARE_PAUSE_S)] if self._care is not None else []),
         ]:
@@ -187,12 +192,16 @@ class Node:
     # What it tells of itself.
 
     def statistics(self) -> dict[str, dict[str, Any]]:
+        ledger = self.ledger.statistics()
+        age_s = max(0.0, self.clock.now() - ledger.time_ms / 1000)
         return {
             "node": {"disk_free_bytes": self.carrier.storage.disk.free_bytes()},
-            "ledger": asdict(self.ledger.statistics()),
+            "requests": self._router.statistics(),
+            "ledger": {**asdict(ledger), "head_age_s": age_s, "commit_s": self.core.commit_s.whole()},
             "log": asdict(self.carrier.storage.statistics()),
-            "carrier": asdict(self.carrier.statistics()),
+            "carrier": {**asdict(self.carrier.statistics()), "store_s": self.service.store_s.whole()},
             "anchorer": dict(self.core.anchorer.statistics()),
+            "groups": self._lags.snapshot(),
         }
 
     async def _answer_metrics(self, _request: Request) -> Answer:
@@ -281,7 +290,7 @@ class Node:
     def _server(self) -> Server:
         settings = self.settings
         rates = ConnectionRates(self.clock, settings.connection_bytes_per_s, settings.connection_requests_per_s)
-        router = Router(charge=rates.charge)
+        self._router = router = Router(charge=rates.charge)
         self.service.add_routes(router)
         router.add("GET", "/v1/certificate", self._answer_certificate)
         router.add("GET", "/metrics", self._answer_metrics)

@@ -202,6 +202,7 @@ class Answer:
     body: bytes = b""
     content_type: str = CBOR
     headers: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""  # of a refusal, for our own count: it is not sent
 
 
 def answer_value(value: Any) -> Answer:
@@ -211,7 +212,7 @@ def answer_value(value: Any) -> Answer:
 
 def refuse_unauthenticated() -> Answer:
     """The one face of every refusal to a peer that has not proved who it is."""
-    return Answer(403, headers={"connection": "close"})
+    return Answer(403, headers={"connection": "close"}, reason=UNAUTHENTICATED)
 
 
 # The same as bytes, for what did not come as far as a handler.
@@ -224,12 +225,12 @@ def answer_error(error: TallystickError, extra: Any = None) -> Answer:
     """The answer to an authenticated peer."""
     if isinstance(error, Unavailable):
         if error.retry_after_s is None:  # no delay named: another address may do better at once
-            return Answer(503, wire.encode(["unavailable", str(error), error.hint, None]))
+            return Answer(503, wire.encode(["unavailable", str(error), error.hint, None]), reason="unavailable")
         wait_ms = math.ceil(error.retry_after_s * 1000)
         retry_after = {"retry-after": str(max(1, -(-wait_ms // 1000)))}
-        return Answer(429, wire.encode(["busy", str(error), error.hint, wait_ms]), headers=retry_after)
+        return Answer(429, wire.encode(["busy", str(error), error.hint, wait_ms]), headers=retry_after, reason="busy")
     reason = error.reason if isinstance(error, Refused) else "misuse"
-    return Answer(_status(error, reason), wire.encode([reason, str(error), error.hint, extra]))
+    return Answer(_status(error, reason), wire.encode([reason, str(error), error.hint, extra]), reason=reason)
 
 
 def _status(error: TallystickError, reason: str) -> int:

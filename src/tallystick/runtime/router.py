@@ -37,6 +37,7 @@ from weakref import WeakValueDictionary
 
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.runtime.counting import OTHER, Counts, Durations
 from tallystick.runtime.http1 import Answer, answer_error, refuse_unauthenticated
 from tallystick.runtime.sources import Clock
 from tallystick.trust.envelope import (
@@ -339,38 +340,53 @@ class Router:
     def __init__(self, *, body_bytes_max: int = 16 * 1024 * 1024, charge: Charge | None = None) -> None:
         self._body_bytes_max = body_bytes_max
         self._charge = charge
-        self._routes: Routes[Handler] = Routes()
+        self._routes: Routes[tuple[str, Handler]] = Routes()
+        self._names: set[str] = set()
+        self._durations, self._refused = Durations(self._names), Counts()
 
     def add(self, method: str, pattern: str, handler: Handler) -> None:
         """As `Routes.add`."""
-        self._routes.add(method, pattern, handler)
+        name = f"{method} {pattern}"
+        self._routes.add(method, pattern, (name, handler))
+        self._names.add(name)
+
+    def statistics(self) -> dict[str, Any]:
+        """How long answers took, by route, and what was refused, by reason. Strangers are all refused for the same one,
+        here too: who may read this must not learn from it what their request lacked."""
+        return {"duration_s": self._durations.snapshot(), "refused": self._refused.snapshot()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request = Request(scope, receive, self._body_bytes_max)
+        began = time.monotonic()
         try:
-            answer = await self._answer(request)
+            route, answer = await self._answer(request)
         except asyncio.CancelledError:  # the server ends, and cuts long polls: their callers ask again
-            answer = answer_error(Unavailable("the server stops"))
+            route, answer = OTHER, answer_error(Unavailable("the server stops"))
+        self._durations.note(time.monotonic() - began, route)
+        if answer.reason:
+            self._refused.add(answer.reason)
         headers = [(b"content-length", b"%d" % len(answer.body)), (b"content-type", answer.content_type.encode())]
         headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Request) -> tuple[str, Answer]:
+        """The name of the route that answered, and its answer."""
+        route = OTHER
         try:
             if self._charge is not None:
                 wait_s = self._charge(request.client, request.announced_bytes)
                 if wait_s > 0:
-                    return await self._slow_down(request, wait_s)
-            handler, request.parameters = self._routes.find(request.method, request.path)
-            return await handler(request)
+                    return route, await self._slow_down(request, wait_s)
+            (route, handler), request.parameters = self._routes.find(request.method, request.path)
+            return route, await handler(request)
         except TallystickError as error:
             log.debug("refused %s %s: %s", request.method, request.path, error)
         except Exception:
             log.exception("fault while answering %s %s", request.method, request.path)
-        return await refuse(request)
+        return route, await refuse(request)
 
     async def _slow_down(self, request: Request, wait_s: float) -> Answer:
         await request.drain()

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 from tallystick.carriers.accounts import permit_name, undo_name
 from tallystick.carriers.front import AsksTooMuch, Front
@@ -239,7 +240,7 @@ class KafkaAnchorer:
                 self._sealed.make(token, topic.partitions, topic.replicas)
             self._made[token] = topic
 
-    def statistics(self) -> Mapping[str, int]:
+    def statistics(self) -> Mapping[str, Any]:
         return self.notary.statistics() | {
             "drifts_waiting": len(self._drift),
             "partitions_behind": len(self._behind),

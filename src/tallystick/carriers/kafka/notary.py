@@ -20,7 +20,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tallystick.carriers.accounts import Deposits
 from tallystick.carriers.carrier import Void
@@ -35,6 +35,7 @@ from tallystick.guards.publish import Contradiction, Lanes, Repeated, check_send
 from tallystick.guards.rules import Act, GuardLimits, Live, TopicRules
 from tallystick.ledger import entries
 from tallystick.parcel.parcel import Parcel
+from tallystick.runtime.counting import Counts
 from tallystick.trust.promise import REFUSALS_MAX, Anchor, Refusal
 from tallystick.trust.right import Right
 
@@ -131,7 +132,7 @@ class Notary:
         self._passed_rules = PassedRules(rules.instance, rules.read)
         self._tail = Tail(kafka.consumer())
         self._waiting: dict[Place, list[Record]] = {}  # read, and not yet judged for good
-        self._counts = {"records_taken": 0, "records_refused": 0}
+        self._taken, self._refused = 0, Counts()
 
     # New records.
 
@@ -230,7 +231,10 @@ class Notary:
         place, items, anchor = judgement
         self._index.grow(place, [(one.hash, one.header) for one in items], now_ms)
         for one in items:
-            self._counts["records_refused" if one.reason else "records_taken"] += 1
+            if one.reason:
+                self._refused.add(one.reason)
+            else:
+                self._taken += 1
             if one.parcel is not None and one.is_new:
                 self._index.learn(place, one.principal, one.parcel.header)
         self._waiting[place] = [record for record in self._waiting.get(place, []) if record.offset >= anchor.size]
@@ -288,9 +292,10 @@ class Notary:
         taken.add(parcel.hash)
         return Judged(record.offset, parcel, again, principal)
 
-    def statistics(self) -> dict[str, int]:
+    def statistics(self) -> dict[str, Any]:
+        counted = {"records_taken": self._taken, "records_refused": self._refused.snapshot()}
         waiting = sum(map(len, list(self._waiting.values())))
-        return {**self._counts, "records_waiting": waiting, "bytes_waiting": self._waiting_bytes}
+        return {**counted, "records_waiting": waiting, "bytes_waiting": self._waiting_bytes}
 
     # Inside.
 

@@ -35,6 +35,7 @@ from tallystick.ledger.cometbft.rpc import NOT_AN_ANSWER, Endpoints, RpcEndpoint
 from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
+from tallystick.runtime.counting import Counts
 from tallystick.runtime.logs import Lasting
 from tallystick.runtime.sources import Clock
 from tallystick.trust.notes import Note, NoteSignature, ledger_verifiers
@@ -89,7 +90,7 @@ class CometbftLedger:
         self._collecting = threading.Lock()
         self._seen, self._seen_at = -1, clock.monotonic()  # the height up to which the chain was followed
         self._turn = 0
-        self._entries = self._refusals = 0
+        self._entries, self._refusals = 0, Counts()
         self._stopping = threading.Event()
         try:
             self._endpoints.attempt(self._connect, settings.answer_s)
@@ -117,7 +118,7 @@ class CometbftLedger:
                 self._entries += len(transaction.entries)
                 return found
             if found is not None and found.height > refused_before:
-                self._refusals += 1
+                self._refusals.add(found.reason)
                 raise Refused(found.message, reason=found.reason)
             now = self._clock.monotonic()
             if now >= deadline:
@@ -257,9 +258,10 @@ class CometbftLedger:
     def statistics(self) -> LedgerStatistics:
         with self._lock:
             head = self._published
+        counted = self._entries, self._refusals.snapshot()
         if head is None:
-            return LedgerStatistics(max(0, self._seen), 0, 0, 0, None, self._entries, self._refusals)
-        return LedgerStatistics(head.height, head.time_ms, head.size, 0, head.height, self._entries, self._refusals)
+            return LedgerStatistics(max(0, self._seen), 0, 0, 0, None, *counted)
+        return LedgerStatistics(head.height, head.time_ms, head.size, 0, head.height, *counted)
 
     # --- within ---
 
@@ -381,7 +383,7 @@ class CometbftLedger:
         refused = self._endpoints.attempt(hand, max(0.0, deadline - self._clock.monotonic()))
         # A number that is taken may be this transaction's own, handed in before and in a block by now.
         if refused is not None and (refused[0] != "replayed" or self._find(parse(data).leaf) is None):
-            self._refusals += 1
+            self._refusals.add(refused[0])
             raise Refused(refused[1], reason=refused[0])
 
     def _not_placed(self) -> Unavailable:
