@@ -127,6 +127,8 @@ settings.register_profile(
 settings.register_profile("glance", settings.get_profile("ci"), max_examples=10)
 settings.load_profile(PROFILE)
 
+_SHOWN_LINES = 40  # of a first attempt's trace
+
 _spent_s: dict[str, float] = {}
 _started = time.monotonic()
 
@@ -186,6 +188,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for part in item.path.relative_to(ROOT).parts[:-1]:
             if part in FOLDER_MARKERS:
                 item.add_marker(FOLDER_MARKERS[part])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that is run once more finds a new world: what its first attempt left in its module's is in the way."""
+    if getattr(item, "execution_count", 1) == 1:
+        return
+    from pytest_rerunfailures import suspended_finalizers  # of everything above the test, which it means to keep
+
+    for node in [one for one in reversed(suspended_finalizers) if isinstance(one, pytest.Module | pytest.Class)]:
+        finalizers, _ = suspended_finalizers.pop(node)
+        while finalizers:
+            finalizers.pop()()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -270,7 +285,12 @@ def _turn(scope: str) -> int:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was left out and why. Under `make`, which measures the set-up, add the minutes used of the budget."""
+    """Say what was left out and why, and how a test ended that was run once more. Under `make`, which measures the
+    set-up, add the minutes used of the budget."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first attempt: {report.nodeid}")
+        for line in report.longreprtext.splitlines()[-_SHOWN_LINES:]:
+            terminalreporter.write_line(line)
     reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
     if reasons:
         terminalreporter.section("left out")

@@ -51,7 +51,7 @@ SUITE = {
 
 def run_suite(folder: Path, *arguments: str, **environment: str) -> str:
     tests = folder / "tests"
-    tests.mkdir()
+    tests.mkdir(exist_ok=True)
     shutil.copy(HERE / "conftest.py", tests)
     for name, source in SUITE.items():
         file = tests / name
@@ -287,3 +287,29 @@ def test_what_cannot_fail_is_found(line: str) -> None:
 def test_a_test_that_claims_nothing_is_found() -> None:
     helper, bare = "def check(x):\n    assert x\n", "def test_bare():\n    act()\n"
     assert claims_nothing([ast.parse(helper + "def test_it():\n    check(1)\n" + bare)]) == ["test_bare"]
+
+
+TWICE = """
+import pytest
+
+@pytest.fixture(scope="module")
+def world():
+    return []
+
+def test_leaves_something_behind(world):
+    world.append(1)
+
+def test_wants_a_world_of_its_own(world):
+    world.append(2)
+    assert world == [2], "somebody was here"
+"""
+
+
+def test_what_is_run_once_more_finds_a_new_world_and_its_first_attempt_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_twice.py").write_text(TWICE, encoding="utf-8")
+    said = run_suite(tmp_path, "-p", "pytest_rerunfailures", "--reruns", "1", "-k", "test_twice")
+    assert "2 passed" in said
+    assert "1 rerun" in said
+    told = said.partition("first attempt: tests/test_twice.py::test_wants_a_world_of_its_own")[2]
+    assert "somebody was here" in told
