@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 import click
 
 from tallystick.cli import output
-from tallystick.client.spans import UNITS_MS
+from tallystick.client import spans
+from tallystick.client.spans import read_ms as read_ms
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld, name_cause
 
 if TYPE_CHECKING:  # commands import what they need when they run
@@ -142,23 +143,9 @@ def now_ms() -> int:
     return int(machine().clock.now() * 1000)
 
 
-def read_ms(text: str) -> int | None:
-    """The milliseconds of a time such as 500ms, 20s, 5min, 12h or 30d, or None where it is none."""
-    found = re.fullmatch(r"([0-9]{1,9})(ms|s|min|h|d)", text)
-    return int(found[1]) * UNITS_MS[found[2]] if found else None
-
-
 def read_time(text: str) -> datetime | None:
-    """The time that `text` names, or None where it names none: -1h (so long ago), or 2026-11-15T08:00, in UTC unless it
-    says otherwise. What commands print as a time is taken as well."""
-    ago_ms = read_ms(text[1:]) if text.startswith("-") else None
-    try:
-        if ago_ms is not None:
-            return datetime.fromtimestamp(now_ms() / 1000, UTC) - timedelta(milliseconds=ago_ms)
-        time = datetime.fromisoformat(text.removesuffix(" UTC"))
-    except (ValueError, OverflowError):
-        return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    """As `spans.read_time`, by this machine's clock."""
+    return spans.read_time(text, now_ms())
 
 
 def invitation(folder: Path, code: str, authority_url: str | None, node_urls: tuple[str, ...]) -> Invitation:

@@ -253,19 +253,19 @@ class Session(ReaderTies):
 
     def subscriber(
         self,
-        topic: str,
+        topic: str | bytes,
         *,
         carrier: str | None = None,
         group: str | None = None,
         on_finding: Callable[[Finding], None] | None = None,
         **settings: Any,
     ) -> Subscriber:
-        """A subscriber to a topic, as a member of `group` if one is named; `settings` as in `SubscriberSettings`, and
-        `carrier` as of a publisher."""
+        """A subscriber to a topic, by its name in one's own tenant or by its token, as a member of `group` if one is
+        named; `settings` as in `SubscriberSettings`, and `carrier` as of a publisher."""
         from tallystick.client.group import note_name
         from tallystick.client.subscribe import Subscriber, SubscriberSettings
 
-        if (other := self.over(topic, carrier)) is not self:
+        if (other := self.over(_shown(topic), carrier)) is not self:
             return other.subscriber(topic, group=group, on_finding=on_finding, **settings)
         if not self.anchors:
             if settings.get("read") == "anchored":
@@ -282,7 +282,7 @@ class Session(ReaderTies):
 
     def prove(
         self,
-        topic: str,
+        topic: str | bytes,
         partition: int,
         offset: int,
         row: int,
@@ -294,9 +294,9 @@ class Session(ReaderTies):
         is suspect is told here, since the proof does not say so."""
         from tallystick.parcel.prove import prove
 
-        if not (other := self.over(topic)).anchors:
+        if not (other := self.over(_shown(topic))).anchors:
             name = other._carrier_name
-            raise Misuse(f'topic "{topic}": {name} anchors nothing, and what is not anchored is not proved')
+            raise Misuse(f'topic "{_shown(topic)}": {name} anchors nothing, and what is not anchored is not proved')
         with self.subscriber(topic, on_finding=on_finding) as subscriber:
             verified, schema = subscriber.find(partition, offset)
             permit = self.node.permit(verified.header.topic(subscriber.token).permit)
@@ -360,3 +360,8 @@ class Session(ReaderTies):
 
 def _spool_folder(names: Sequence[str]) -> str:
     return named_hash("tallystick spool folder 1", "\x00".join(names).encode()).hex()[:16]
+
+
+def _shown(topic: str | bytes) -> str:
+    """As choices of carriers name it."""
+    return topic if isinstance(topic, str) else topic.hex()

@@ -8,9 +8,10 @@ offsets.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
 
 from tallystick.carriers.remote import RemoteNode
 from tallystick.errors import Malformed
@@ -24,8 +25,14 @@ _WINDOW = 64  # heights; grows fourfold while nothing is found
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class Audited(Protocol):
+    """Whoever has the ledger's entries: a node, or who replayed them."""
+
+    def audit(self, **query: int) -> Sequence[Sequence[Any]]: ...
+
+
 class ToldAnchor(NamedTuple):
-    """An anchor as the node tells it: everything below `size` was anchored at this height or before."""
+    """An anchor as it is told: everything below `size` was anchored at this height or before."""
 
     size: int
     height: int
@@ -62,7 +69,7 @@ def height_at(node: RemoteNode, time_ms: int, end: int) -> int:
     return bisect_left(range(end), time_ms, key=told_ms)
 
 
-def size_below(node: RemoteNode, token: bytes, partition: int, height: int, newest: AnchorRow) -> int:
+def size_below(node: Audited, token: bytes, partition: int, height: int, newest: AnchorRow) -> int:
     """How many parcels of a partition were anchored below a height; `newest` is its proved anchor."""
     if height > newest.height:
         return newest.size
@@ -71,7 +78,7 @@ def size_below(node: RemoteNode, token: bytes, partition: int, height: int, newe
     return 0
 
 
-def anchors_below(node: RemoteNode, token: bytes, partition: int, end: int) -> Iterator[ToldAnchor]:
+def anchors_below(node: Audited, token: bytes, partition: int, end: int) -> Iterator[ToldAnchor]:
     """The partition's anchors below the height `end`, a carrier's or a notary's, newest first."""
     window = _WINDOW
     while end > 0:
@@ -83,8 +90,12 @@ def anchors_below(node: RemoteNode, token: bytes, partition: int, end: int) -> I
         if max(map(len, found)) >= _PAGE and window > 1:
             window //= 2
             continue
-        for height, _, time_ms, _, _, entry in sorted((*found[0], *found[1]), key=lambda item: item[:2], reverse=True):
+        for height, _, time_ms, _, _, entry in sorted(chain(*found), key=_place, reverse=True):
             anchor = Anchor.decode_entry(entry)
             if (anchor.token, anchor.partition) == (token, partition):
                 yield ToldAnchor(anchor.size, height, time_ms)
         end, window = first, window * 4
+
+
+def _place(item: Sequence[Any]) -> tuple[int, int]:
+    return item[0], item[1]
