@@ -257,6 +257,7 @@ class Liar:
     """A node between a client and the real one; assign a method to lie in it."""
 
     # What tests lie in; whatever is not assigned is the honest node's.
+    blocks: Any
     checkpoint: Any
     consistency: Any
     fetch: Any

@@ -1873,3 +1873,47 @@ def _profiles_of_any_issue(found: Any, issue: Any, known: Any) -> None:
 @defence("the version of an object", "tallystick.wire:Fields.version")
 def _objects_of_any_version(self: Any, expected: Any) -> int:
     return int(next(self._values))
+
+
+# --- the console ---
+
+CONSOLE = "tallystick.console"
+
+
+@defence("the signature on a transaction", "tallystick.ledger.block:Transaction.verify")
+def _signed_by_anybody(self: Any, key: Any) -> None:
+    pass
+
+
+@defence("the comparisons of a replay", "tallystick.ledger.fsck:same")
+def _one_like_the_other(what: Any, name: Any, expected: Any, found: Any) -> None:
+    pass
+
+
+@defence("the checkpoint at the end of a replay", "tallystick.ledger.fsck:Replay.check_head")
+def _under_any_checkpoint(self: Any, head: Any) -> None:
+    pass
+
+
+@defence("the mirror's look back", f"{CONSOLE}.mirror:_check_goes_on")
+def _never_look_back(known: Any, head: Any) -> None:
+    pass
+
+
+@defence("the host of a console", f"{CONSOLE}.door:Door._check_host")
+@defence("the site that asks a console", f"{CONSOLE}.door:Door._check_site")
+@defence("the cookie of a console", f"{CONSOLE}.door:Door._check_cookie")
+def _come_in(self: Any, request: Any) -> None:
+    pass
+
+
+@defence("a token that is good once", f"{CONSOLE}.door:Door._spend")
+def _good_again(self: Any, token: Any) -> None:
+    pass
+
+
+@defence("the escaping of markup", "tallystick.page.html:_one")
+def _markup_as_it_came(child: Any) -> str:
+    if isinstance(child, (list, tuple)):
+        return "".join(map(_markup_as_it_came, child))
+    return "" if child is None else str(child)

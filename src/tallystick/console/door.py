@@ -15,7 +15,6 @@ comes in.
 from __future__ import annotations
 
 from hmac import compare_digest
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 from tallystick.errors import Refused
@@ -49,26 +48,34 @@ class Door:
 
     def check(self, request: Request) -> None:
         """Raise `Refused` unless the request comes from the browser that was let in."""
-        self._check_origin(request)
-        try:
-            found = SimpleCookie((request.header(b"cookie") or b"").decode("latin-1")).get(COOKIE)
-        except CookieError:
-            found = None
-        if found is None or not compare_digest(found.value.encode(), self._cookie.encode()):
-            raise Refused("console: no cookie of ours", reason="stranger")
+        self._check_host(request)
+        self._check_site(request)
+        self._check_cookie(request)
 
     def exchange(self, request: Request) -> Answer:
         """The cookie for the token, once. Raises `Refused`."""
-        self._check_origin(request)
-        given = parse_qs(request.query).get("token", [""])[0]
-        if self._is_spent or not compare_digest(given.encode(), self.token.encode()):
-            raise Refused("console: not the token, or used before", reason="stranger")
-        self._is_spent = True
+        self._check_host(request)
+        self._check_site(request)
+        self._spend(parse_qs(request.query).get("token", [""])[0])
         cookie = f"{COOKIE}={self._cookie}; Path={self.path}; HttpOnly; SameSite=Strict"
         return Answer(303, headers={**HEADERS, "location": f"{self.path}/", "set-cookie": cookie})
 
-    def _check_origin(self, request: Request) -> None:
+    def _check_host(self, request: Request) -> None:
         if request.authority != self.host:
             raise Refused(f"console: host {request.authority!r} is not ours", reason="stranger")
+
+    def _check_site(self, request: Request) -> None:
         if (request.header(b"sec-fetch-site") or b"").decode("latin-1") not in _OWN:
             raise Refused("console: asked by another site", reason="stranger")
+
+    def _check_cookie(self, request: Request) -> None:
+        """Among those that other servers of this host have set, of our name or badly formed."""
+        given = (request.header(b"cookie") or b"").split(b";")
+        ours = f"{COOKIE}={self._cookie}".encode()
+        if not any(compare_digest(one.strip(), ours) for one in given):
+            raise Refused("console: no cookie of ours", reason="stranger")
+
+    def _spend(self, token: str) -> None:
+        if self._is_spent or not compare_digest(token.encode(), self.token.encode()):
+            raise Refused("console: not the token, or used before", reason="stranger")
+        self._is_spent = True

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.block import Block, Head
 from tallystick.ledger.contracts.state import Key, R, Table
-from tallystick.ledger.engine import AuditItem, Query
+from tallystick.ledger.engine import AuditItem, HistoryItem, Query
 from tallystick.ledger.fsck import Replay
 from tallystick.ledger.proofs import decode_head, encode_head
 from tallystick.ledger.sqlite_store import LedgerReader, LedgerStore, TransactionRow
@@ -86,17 +86,26 @@ class Mirror:
 
     def _open(self) -> None:
         """Go on with what lies in the folder, if it is whole."""
+        is_whole = True
         try:
-            self._store = LedgerStore(str(self._path))
-            self._replay = self._take_up()
+            self._read()
         except (Malformed, Misuse) as error:
             log.warning("%s is not whole and is made anew: %s", self._path, error)
+            is_whole = False
+        if not is_whole:  # not above, where the error still holds the old file open: it would take the new log with it
             self._remove()
-            self._store = LedgerStore(str(self._path))
-            self._replay = Replay(self._first)
-        self._path.chmod(0o600)
+            self._read()
         self._reader = LedgerReader(LedgerStore(str(self._path), create=False), indexing=False)
-        head = self._checked()
+
+    def _read(self) -> None:
+        self._path.touch(mode=0o600)  # and so are the files that SQLite puts beside it
+        self._store = LedgerStore(str(self._path))
+        try:
+            self._replay = self._take_up()
+            head = self._checked()
+        except TallystickError:
+            self._store.close()
+            raise
         if head is not None:
             self.at = replace(self.at, head=head, replayed=head.height, target=head.height)
 
@@ -128,9 +137,8 @@ class Mirror:
         try:
             head = way.refresh()
             known = self.at.head
-            if known is not None and head.height < known.height:
-                told = f"ledger: height {known.height} was verified here, {head.height} is shown"
-                raise Withheld(told, reason="rollback", hint="the node shows an older ledger than it did")
+            if known is not None:
+                _check_goes_on(known, head)
             is_new = known is None or head.height > known.height
             if is_new:
                 self._replay_to(head, way)
@@ -147,14 +155,11 @@ class Mirror:
             while self._replay.height <= head.height:
                 with self._store.db:  # all of it, or nothing
                     self._replay_some(head, way)
-        except (Forged, Malformed):
-            if self.at.head is None:
+        except Exception as error:  # whatever it is: what was replayed is ahead of the file
+            if self.at.head is None and isinstance(error, Forged | Malformed):
                 self._start_over()
             else:
                 self._replay = self._take_up()
-            raise
-        except TallystickError:
-            self._replay = self._take_up()
             raise
 
     def _replay_some(self, head: Head, way: LedgerWay) -> None:
@@ -209,6 +214,10 @@ class Mirror:
         for listener in list(self._listeners):
             listener()
 
+    def touch(self) -> None:
+        """Something beside the ledger is new."""
+        self._tell()
+
     # Reading.
 
     @contextmanager
@@ -242,16 +251,27 @@ class Mirror:
         with self._reading:
             return self._reader.audit(query)
 
-    def newest(self, most: int, before: int | None = None) -> tuple[list[AuditItem], int]:
-        """Entries of the last `most` transactions below the number `before`, newest first; and the number to go on
-        from, 0 where there are no more."""
+    def history(self, token: bytes, most: int, before: tuple[int, int] | None = None) -> list[HistoryItem]:
+        """Operations of a topic, newest first, below the place `before`: all that there are, since all was replayed."""
         with self._reading:
-            end = self._reader.block(self._reader.height).size if before is None else before
-            first = max(0, end - most)
-            items = [item for row in self._reader.store.rows(first, end) for item in self._reader.items(row)]
-            return items[::-1], first
+            return self._reader.history(token, most, before)
+
+    def newest(self, most: int, before: int | None = None, query: Query = Query()) -> tuple[list[AuditItem], int]:
+        """As `LedgerReader.newest`."""
+        with self._reading:
+            return self._reader.newest(query, most, before)
 
     def close(self) -> None:
         with self._reading:
             self._reader.store.close()
             self._store.close()
+
+
+def _check_goes_on(known: Head, head: Head) -> None:
+    """The viewer's memory has seen to this before, as long as nobody lost it."""
+    if head.height < known.height:
+        told = f"ledger: height {known.height} was verified here, {head.height} is shown"
+        raise Withheld(told, reason="rollback", hint="the node shows an older ledger than it did")
+    if head.height == known.height and (head.root, head.state_root) != (known.root, known.state_root):
+        told = f"ledger: the checkpoint of height {head.height} that is shown is not the one that was verified here"
+        raise Withheld(told, reason="split-view", hint="the node shows another ledger than it did")

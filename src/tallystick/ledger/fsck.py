@@ -165,10 +165,10 @@ class Replay:
         replay = cls(first)
         replay.block, replay._frontier, replay.values = block, frontier, dict(values)
         replay._open()
-        if identity.trust_file(replay.state).instance != first.instance:
-            raise Malformed("replay: of another instance")
         if (replay._frontier.root(), replay._map.root) != (replay.block.root, replay.block.state_root):
             raise Malformed("replay: its tree and state are not those of its block")
+        if identity.trust_file(replay.state).instance != first.instance:
+            raise Malformed("replay: of another instance")
         return replay
 
 
