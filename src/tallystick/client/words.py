@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from tallystick import wire
 from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.trust.certificate import Certificate
 from tallystick.trust.right import Right
 
 
@@ -105,6 +106,10 @@ def describe(entry: dict[str, Any], names: Naming) -> str:
         f"{_WORDS.get(name, name.removesuffix('_ms'))} {_value(name, value, names) or 'none'}"
         for name, value in rest.items()
     ]
+    if "certificate" in entry:
+        certificate = Certificate.decode(entry["certificate"])
+        kind, name = certificate.kind.name.lower(), names.principal_name(certificate.subject)
+        shown.insert(0, f"{kind} {name}" + (f" of tenant {certificate.tenant.hex()}" if any(certificate.tenant) else ""))
     return f"{entry['kind']}: {', '.join(shown)}".replace("_", " ")
 
 

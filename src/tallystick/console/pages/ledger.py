@@ -25,7 +25,7 @@ from tallystick.console.viewer import Visit
 from tallystick.errors import Misuse
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.engine import AuditItem, Query
-from tallystick.page.html import Html, join
+from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import many
 from tallystick.wire import is_identifier, is_number
 
@@ -42,29 +42,23 @@ def show_entries(visit: Visit) -> Html:
     found, ways = _found(visit)
     shown = lines(["height", "time", "author", "entry"], [_line(visit, one) for one in found], "No entries fit.")
     lead = "Every entry was replayed by the contracts' rules, from the genesis to the checkpoint above."
-    return join(heading("Ledger", lead), form, shown, ways)
+    more = link(visit, "rows of its state", "ledger/state"), link(visit, "compare checkpoints", "ledger/consistency")
+    return join(heading("Ledger", lead), tag("p", more[0], " · ", more[1]), form, shown, ways)
 
 
 def _found(visit: Visit) -> tuple[list[AuditItem], Html | None]:
     kind, who = visit.query.get("kind") or None, visit.query.get("principal") or None
-    below = _number(visit, "before")
-    if kind is None and who is None:
-        end = _number(visit, "number")
-        if end is None and below is not None:
-            end = visit.mirror.block(min(below, visit.head.height)).first
-        found, first = visit.mirror.newest(LINES, end)
-        return found, pager(visit, None, {"number": first} if first else None)
     if kind is not None and kind.upper() not in EntryKind.__members__:
-        raise Misuse(f"kind {kind!r} is unknown", hint="choose one of the list")
+        raise Misuse(f"kind {kind[:40]!r} is unknown", hint="choose one of the list")
     query = Query(
         kind=None if kind is None else int(EntryKind[kind.upper()]),
         principal=None if who is None else _principal(visit, who),
-        end_height=below,
-        most=1 << 20,
     )
-    found = visit.mirror.audit(query)[::-1]
-    older = {"before": found[LINES - 1].height} if len(found) > LINES else None
-    return found[:LINES], pager(visit, None, older)
+    below, end = _number(visit, "before"), _number(visit, "number")
+    if below is not None and end is None:
+        end = visit.mirror.block(min(below, visit.head.height)).first
+    found, goes_on = visit.mirror.newest(LINES, end, query)
+    return found, pager(visit, None, {"number": goes_on} if goes_on else None)
 
 
 def _line(visit: Visit, item: AuditItem) -> list[object]:

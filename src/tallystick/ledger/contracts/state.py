@@ -49,6 +49,7 @@ class Table(Generic[R]):
     def __init__(self, family: str, row: Callable[..., R], *parts: int) -> None:
         """`row` is a named tuple of the value's items, or a function of the value; `parts` are what follows the family
         in a key; a family without parts is one row."""
+        self.family = family
         self._prefix, self._row, self._parts = (f"{family}/" if parts else family).encode(), row, parts
         self._is_tuple = isinstance(row, type) and issubclass(row, tuple)
         self._keys = lru_cache(maxsize=KEYS_MAX)(self._key)  # a block asks for the same few again and again
