@@ -9,10 +9,12 @@ with ConsoleStack(tmp_path) as world:
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from html import unescape
 from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,3 +159,35 @@ class Browser:
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
             return Said(answer.status, found, answer.read())
+
+
+_LINK = re.compile(r' href="([^"]*)"')
+
+
+def crawl(browser: Browser, each: int = 2) -> dict[str, dict[str, Said]]:
+    """Every page of the registry as far as links lead there from those without parameters: at most `each` addresses of
+    a page, by the page's path, and what was answered."""
+    base = f"{browser.door.path}/"
+    found: dict[str, dict[str, Said]] = {page.path: {} for page in PAGES}
+    waiting = [page.path for page in PAGES if "{" not in page.path]
+    while waiting:
+        address = waiting.pop(0)
+        page = page_at(address.partition("?")[0])
+        if page is None or address in found[page] or len(found[page]) >= each:
+            continue
+        said = found[page][address] = browser.get(address)
+        if said.headers["content-type"].startswith("text/html"):
+            links = [unescape(link).partition("#")[0] for link in _LINK.findall(said.text)]
+            waiting += [link.removeprefix(base) for link in links if link.startswith(base)]
+    return found
+
+
+def page_at(path: str) -> str | None:
+    """The path in the registry of the page that is shown at an address."""
+    routes: Routes[str] = Routes()
+    for page in PAGES:
+        routes.add("GET", f"/{page.path}", page.path)
+    try:
+        return routes.find("GET", f"/{path}")[0]
+    except Refused:  # a style sheet
+        return None
