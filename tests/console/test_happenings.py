@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from console_stack import Browser, ConsoleStack, look
 from stack import wait_until
 
-from tallystick.console.mirror import Trouble
+from tallystick import wire
+from tallystick.carriers.carrier import Fetch
+from tallystick.console.mirror import Mirror, Trouble
 from tallystick.console.pages import happenings
 from tallystick.console.viewer import Viewer, Visit
 from tallystick.errors import Refused
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.ledger.contracts.reputation import Standing
 from tallystick.ledger.engine import AuditItem
-from tallystick.trust.permit import Operation
+from tallystick.trust.right import Right
 
 VisitOf = Callable[..., Visit]
 
@@ -26,13 +31,10 @@ VisitOf = Callable[..., Visit]
 def refused(world: ConsoleStack, viewer: Viewer) -> ConsoleStack:
     """The stranger asked for what it may not have, and that stands on the ledger."""
 
-    def stands() -> bool:
-        with suppress(Refused):
-            world.stranger.node.subscribe(b"\x00" * 64)
-        from tallystick.carriers.carrier import Fetch
+    with pytest.raises(Refused):
+        world.stranger.node.fetch(Fetch(world.token, 0, bytes(16), 0, 1))
 
-        with suppress(Refused):
-            world.stranger.node.fetch(Fetch(world.token, 0, bytes(16), 0, 1))
+    def stands() -> bool:
         look(viewer)
         items, _ = viewer.mirror.newest(20)
         return any(item.kind == EntryKind.OPERATION and item.fields[5] for item in items)
@@ -59,7 +61,7 @@ def test_filters_are_by_kind_and_by_reason(console: Browser, refused: ConsoleSta
     assert console.get("happenings", kind="no-such").status == 400
 
 
-def test_the_way_back_ends_at_the_genesis_and_shows_each_entry_once(
+def test_the_way_back_ends_at_the_first_entry_and_shows_each_entry_once(
     visit: VisitOf, refused: ConsoleStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(happenings, "LOOKED_MAX", 7)
@@ -67,14 +69,17 @@ def test_the_way_back_ends_at_the_genesis_and_shows_each_entry_once(
     before, pages = None, 0
     while pages == 0 or before is not None:
         seen: list[AuditItem] = []
-        _, before, looked = happenings._walk(
-            visit("happenings"), before, lambda _kinds, item, seen=seen: bool(seen.append(item))
-        )
+
+        def note(_kinds: list[str], item: AuditItem, seen: list[AuditItem] = seen) -> bool:
+            seen.append(item)
+            return False
+
+        _, before, looked = happenings._walk(visit("happenings"), before, note)
         assert looked == len(seen) <= 7
         everything += [(item.height, item.index) for item in seen]
         pages += 1
     assert everything == sorted(set(everything), reverse=True)
-    assert everything[-1] == (0, 0)
+    assert everything[-1] == (1, 0)
     assert pages > 2
 
 
@@ -83,26 +88,89 @@ def test_a_page_offers_what_is_older(console: Browser, refused: ConsoleStack, mo
     text = console.get("happenings", kind="lifted").text
     assert "among the newest 3 entries" in text
     older = text.partition("before=")[2].partition('"')[0].partition("&")[0]
-    assert f"entries below {older.replace('%2F', '/')}" in console.get(
-        "happenings", kind="lifted", before=older.replace("%2F", "/")
-    ).text
+    assert (
+        f"entries below {older.replace('%2F', '/')}"
+        in console.get("happenings", kind="lifted", before=older.replace("%2F", "/")).text
+    )
     for wrong in ("x", "1", "1/x", "99999999/0", "1/2/3"):
         assert console.get("happenings", before=wrong).status == 400, wrong
 
 
+def item_of(entry: bytes, time_ms: int = 1_700_000_000_000) -> AuditItem:
+    fields = wire.decode(entry)
+    return AuditItem(3, 0, time_ms, b"\x05" * 16, fields[0], fields, entry)
+
+
+def operation(**changes: Any) -> bytes:
+    told: dict[str, Any] = {"time_ms": 1_700_000_000_000, "request": bytes(32), "end": 1, **changes}
+    return entries.operation(b"\x01" * 16, OperatorRole.PUBLISHER, b"\x02" * 16, int(Right.WRITE), **told)
+
+
 @pytest.mark.parametrize(
-    ("entry", "name"),
+    ("entry", "kinds"),
     [
-        (entries.lift(b"\x01" * 16), "lifted"),
-        (entries.undo_permit(b"\x01" * 16), "permit undone or revoked"),
-        (entries.erase(b"\x01" * 16, b"\x02" * 16, 3), "erased"),
+        (operation(), []),
+        (operation(reason="no-right"), ["refused"]),
+        (operation(time_ms=1_700_000_000_000 - 61_000), ["late"]),
+        (entries.grant(b"\x01" * 16, b"\x02" * 16, 1), []),
+        (entries.lift(b"\x01" * 16), ["lifted"]),
+        (entries.revoke(b"\x01" * 16), ["revoked"]),
+        (entries.undo_permit(b"\x01" * 16), ["permit"]),
+        (entries.revoke_permit(b"\x01" * 16), ["permit"]),
+        (entries.erase(b"\x01" * 16, b"\x02" * 16, 3), ["erased"]),
+        (entries.end_epoch(b"\x01" * 16, 3, End.SCHEDULE, 1), []),
+        (entries.end_epoch(b"\x01" * 16, 3, End.REVOCATION, 1), ["revoked"]),
+        (entries.withdraw_activation("operations", 3, 90), ["activation"]),
+        (entries.suspect(b"\x01" * 16, 1, b"\x02" * 16), ["misdeed"]),
+        (entries.equivocation(b"\x01" * 16, b"\x02" * 32, b"a", b"b", b"c", b"d"), ["equivocation"]),
+        (wire.encode([int(EntryKind.BROKEN_PROMISE), b"junk", b"", []]), ["broken-promise"]),
     ],
 )
-def test_kinds_by_entry(visit: VisitOf, entry: bytes, name: str) -> None:
-    from tallystick import wire
+def test_an_entry_is_of_these_kinds_and_can_be_shown(visit: VisitOf, entry: bytes, kinds: list[str]) -> None:
+    item = item_of(entry)
+    assert happenings._kinds(visit("happenings"), item) == kinds
+    shown = "".join(map(str, happenings._line(visit("happenings"), item, kinds)))
+    assert all(f">{happenings.KINDS[kind][0]}</span>" in shown for kind in kinds)
 
-    fields = wire.decode(entry)
-    item = AuditItem(3, 0, 1_700_000_000_000, b"\x05" * 16, fields[0], fields, entry)
-    [kind] = happenings._kinds(visit("happenings"), item)
-    assert happenings.KINDS[kind][0] == name
-    assert name in "".join(map(str, happenings._line(visit("happenings"), item, [kind])))
+
+def test_whoever_an_entry_put_on_the_blacklist_is_shown_so(visit: VisitOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {3: ["refused", "blacklisted"], 2: ["refused"], 0: ["refused"]}
+    for height, kinds in rows.items():
+        monkeypatch.setattr(Mirror, "row", lambda _self, _key, height=height: Standing(10, 0, 0, height))
+        assert happenings._kinds(visit("happenings"), item_of(operation(reason="no-right"))) == kinds
+
+
+def test_a_node_that_shows_another_ledger_is_shown(
+    console: Browser, viewer: Viewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = "it shows <script>alert(1)</script>"
+    known = viewer.mirror.at
+    monkeypatch.setattr(viewer.mirror, "at", replace(known, trouble=Trouble("rollback", evil, None, 1)))
+    text = console.get("happenings", kind="contradiction").text
+    assert ">rollback</span>" in text
+    assert "it shows &lt;script&gt;" in text
+    monkeypatch.setattr(viewer.mirror, "at", replace(known, trouble=Trouble("away", "gone", None, 1)))
+    assert "Nothing of this kind" in console.get("happenings", kind="contradiction").text
+
+
+def test_reasons_and_names_are_hostile(visit: VisitOf) -> None:
+    item = item_of(operation(reason="<script>alert(1)</script>", host="<script>"))
+    assert "<script>" not in "".join(map(str, happenings._line(visit("happenings"), item, ["refused"])))
+
+
+def test_a_refusal_is_there_within_two_seconds_of_its_block(world: ConsoleStack) -> None:
+    """The page as a browser has it: asked again, and answered when there is something new."""
+    with world.viewing(world.owner) as viewer, world.serving(viewer, live=True) as console:
+        before = console.get("happenings", kind="refused").text
+        with pytest.raises(Refused):
+            world.stranger.node.fetch(Fetch(world.token, 0, b"\x09" * 16, 0, 1))
+        newest = [""]
+
+        def shown() -> bool:
+            said = console.get("happenings", poll=viewer.mirror.at.version - 1, kind="refused")
+            newest[0] = said.text
+            return said.text.count(">refused</span>") > before.count(">refused</span>")
+
+        wait_until(shown)
+        place = newest[0].partition("ledger/entries/")[2].partition("/")[0]
+        assert world.clock.now() * 1000 - viewer.mirror.block(int(place)).time_ms < 2000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import FOLDER, KNOWN_FILE, PORT, machine, on_signal, with_session
+from tallystick.cli.common import FILE, FOLDER, KNOWN_FILE, PORT, machine, on_signal, with_session
 
 if TYPE_CHECKING:
     from tallystick.client.session import Session
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.option("--port", type=PORT, default=None, help="As last time; a free one the first time, or with 0.")
 @click.option("--warehouse", type=FOLDER, default=None, help="A warehouse of tally pipeline, for trips and alerts.")
 @click.option("--genesis", type=KNOWN_FILE, default=None, help="The first trust file, if you hold a later one.")
+@click.option("--scenes", type=FILE, default=None, help="Outcomes as tally demo writes them.")
 @with_session
 @output.json_option
 def command(
@@ -27,6 +28,7 @@ def command(
     port: int | None,
     warehouse: Path | None,
     genesis: Path | None,
+    scenes: Path | None,
     tell: output.Tell,
 ) -> None:
     """Serve the console of the identity in --home to one browser on this machine, until SIGINT or SIGTERM.
@@ -56,7 +58,7 @@ def command(
     folder.mkdir(mode=0o700, exist_ok=True)
     address = _Address(folder)
     with closing(claim(folder)), closing(Mirror(folder, first, lambda: int(clock.now() * 1000))) as mirror:
-        viewer = Viewer(session, mirror, warehouse)
+        viewer = Viewer(session, mirror, warehouse, scenes)
         door = Door(address.path(entropy.bytes(16)), entropy)
         console = Console(viewer, door, host, address.port if port is None else port)
         address.keep(console.server.port, console.url)

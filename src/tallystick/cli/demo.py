@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--folder", type=FOLDER, help="Where everything goes, new or empty [default: a new folder in build/demo]."
 )
+@click.option("--console", "with_console", is_flag=True, help="Keep a console beside it, which outlives the scenes.")
 @output.json_option
 def command(
     vehicles: int,
@@ -41,6 +42,7 @@ def command(
     attacks: tuple[str, ...],
     skip_spark: bool,
     folder: Path | None,
+    with_console: bool,
     tell: output.Tell,
 ) -> int:
     """Run the whole story: an instance, two tenants, a fleet, a group of subscribers, every attack, the Spark jobs.
@@ -54,7 +56,9 @@ def command(
       tally demo
       tally demo --vehicles 20 --minutes 1 --skip-spark --json
       tally demo --skip-spark --attack "fake unsubscribe"
+      tally demo --skip-spark --console
     """
+    from tallystick.demo.console import ConsoleBeside
     from tallystick.demo.show import Show
     from tallystick.demo.traffic import Size
 
@@ -67,13 +71,17 @@ def command(
 
     with_spark = not skip_spark and has_spark()
     say(f"everything goes to {folder}")
-    with ending_in_order():
+    console = ConsoleBeside(folder, clock, say) if with_console else None
+    with ending_in_order(), nullcontext() if console is None else closing(console):
         size = Size(vehicles, sensors, minutes, seed)
-        told = Show(folder, size, with_spark=with_spark, say=say, attacks=attacks).run()
-    tell(_document(told), *_lines(told))
-    bad = sum(scene.verdict != "stopped" for scene in told.scenes)
-    if bad:
-        output.failure(f"{bad} of {len(told.scenes)} attacks were not seen to be stopped", f"look at {folder}")
+        told = Show(folder, size, with_spark=with_spark, say=say, attacks=attacks, console=console).run()
+        tell(_document(told), *_lines(told))
+        bad = sum(scene.verdict != "stopped" for scene in told.scenes)
+        if bad:
+            output.failure(f"{bad} of {len(told.scenes)} attacks were not seen to be stopped", f"look at {folder}")
+        if console is not None:
+            output.note("the console goes on, without a node, until Ctrl-C")
+            console.wait()
     return output.EXIT_FAULT if bad else 0
 
 

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -108,6 +108,16 @@ class Finding:
         """As kept in the identity folder's `evidence`."""
         end = () if self.end is None else (self.end,)
         return wire.encode([1, *astuple(self)[:-2], list(self.evidence), *end])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Finding:
+        """What `encode` wrote. Raises `Malformed`."""
+        match wire.decode(data, "finding"):
+            case [1, str(), str(), bytes(), int(), int() | None, bytes(), bytes(), int() | None, list(), *end] as found:
+                if len(end) < 2 and all(isinstance(one, bytes) for one in found[9]):
+                    names = [one.name for one in fields(cls)]
+                    return cls(**dict(zip(names, found[1:], strict=False)) | {"evidence": tuple(found[9])})
+        raise Malformed("not a finding")
 
     def keep(self, home: Path) -> Path:
         """Write it to the evidence in an identity's folder; the same finding is one file."""

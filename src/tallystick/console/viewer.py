@@ -25,21 +25,28 @@ class Viewer:
     `session` is for pages, one at a time (`asking`); the thread has a session of its own.
     """
 
-    def __init__(self, session: Session, mirror: Mirror, warehouse: Path | None = None) -> None:
-        self.session, self.mirror, self.warehouse = session, mirror, warehouse
+    def __init__(
+        self, session: Session, mirror: Mirror, warehouse: Path | None = None, scenes: Path | None = None
+    ) -> None:
+        """`scenes` is what a demo writes of its outcomes, as they come."""
+        self.session, self.mirror, self.warehouse, self.scenes = session, mirror, warehouse, scenes
         self.identity, self.clock = session.identity, session.clock
         self.names: Names | None = None  # as the authority last told them; None before it did
         self.asking = threading.Lock()
         self._names_asked = float("-inf")
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="mirror", daemon=True)
+        self._threads = [threading.Thread(target=self._follow, name="mirror", daemon=True)]
+        if scenes is not None:  # apart: a node that is away holds the other up
+            self._threads.append(threading.Thread(target=self._watch, args=(scenes,), name="scenes", daemon=True))
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     @property
     def now_ms(self) -> int:
@@ -75,6 +82,14 @@ class Viewer:
                     log.exception("the mirror failed; it tries again")
                     self._stop.wait(NAMES_S)
                 self._stop.wait(PAUSE_S)
+
+    def _watch(self, file: Path) -> None:
+        known = 0
+        while not self._stop.wait(PAUSE_S):
+            size = file.stat().st_size if file.exists() else 0
+            if size != known:
+                known = size
+                self.mirror.touch()
 
     def _learn_names(self, session: Session, *, new: bool) -> None:
         now = self.clock.monotonic()

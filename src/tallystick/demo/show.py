@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tallystick.demo import jobs, operator, permits, policies, publishing
+from tallystick.demo.console import ConsoleBeside
 from tallystick.demo.evidence import subscription
 from tallystick.demo.impostor import Snapshot
 from tallystick.demo.operator import READER, TOPIC
@@ -64,11 +65,13 @@ class Show:
         with_spark: bool,
         say: Callable[[str], None],
         attacks: Collection[str] = (),
+        console: ConsoleBeside | None = None,
     ) -> None:
         known = [scene.attack for scene in (*OVER_THE_NETWORK, *ON_THE_DISK)]
         if unknown := set(attacks).difference(known):
             raise Misuse(f"no such attack: {', '.join(sorted(unknown))}", hint=f"known are {', '.join(known)}")
         self._size, self._with_spark, self._say, self._attacks = size, with_spark, say, attacks or known
+        self._console = console
         self._rows: Counter[str] = Counter()  # published by honest people, by topic
         self.told = ToldScene(folder)
 
@@ -82,6 +85,8 @@ class Show:
             node, authority = (urlsplit(child.url).port for child in (stage.node, stage.authority))
             self.told.again = f"tally up {stage.folders.root} --port {node} --authority-port {authority}"
             self._set_out(stage)
+            if self._console is not None:
+                self._console.open(stage)
             group = ReaderGroup(stage)
             self._work(stage, group, self._size)
             self._perform(stage, self._chosen(OVER_THE_NETWORK))
@@ -132,6 +137,8 @@ class Show:
         for scene in scenes:
             performed = perform(scene, stage)
             self.told.scenes.append(performed)
+            if self._console is not None:
+                self._console.add(performed)
             self._say(f"{performed.verdict}: {performed.attack}")
 
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from tallystick.console.page import Page
-from tallystick.console.pages import ledger
+from tallystick.console.pages import findings, happenings, ledger, scenes
 
-PAGES: tuple[Page, ...] = (*ledger.PAGES,)
+PAGES: tuple[Page, ...] = (
+    *ledger.PAGES,
+    *happenings.PAGES,
+    *findings.PAGES,
+    *scenes.PAGES,
+)

@@ -1,0 +1,189 @@
+"""What was found: by this identity's readers, by its memory of checkpoints, and by the audit of a warehouse.
+
+The first two lie in the viewer's own folder, the third in tables that a job wrote. Both are somebody's earlier word.
+What can be held to the ledger here is (`proved`), and nothing else counts as checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tallystick import wire
+from tallystick.client.reader import OPEN_REASONS, Finding
+from tallystick.console.viewer import Viewer
+from tallystick.crypto.symmetric import named_hash
+from tallystick.errors import Malformed, Misuse, Refused
+from tallystick.ledger.block import read_head
+from tallystick.ledger.contracts.reputation import EQUIVOCATIONS
+
+if TYPE_CHECKING:
+    from tallystick.ledger.block import Head
+
+ALARM, WARNING, NOTICE = SEVERITIES = ("alarm", "warning", "notice")  # as in the audit's tables
+FILES_MAX = 1000  # of a home's evidence that a page looks at, the newest
+_DOUBTFUL = ("suspect", "silent", "cannot-open", "oversized", "stale-head")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One finding, wherever it comes from."""
+
+    name: str  # in addresses
+    source: str  # "home", "memory" or "warehouse"
+    severity: str
+    reason: str
+    message: str
+    time_ms: int  # when it was kept, or happened; 0 where nobody knows
+    token: bytes = b""
+    partition: int | None = None
+    offset: int | None = None
+    principal: bytes = b""
+    called: str = ""  # what the source calls the principal
+    places: tuple[tuple[int, int | None], ...] = ()  # on the ledger: height and index
+    next_step: str = ""
+    file: Path | None = None
+    data: bytes | None = None  # where it is no file of its own
+
+
+def found(viewer: Viewer) -> tuple[list[Case], list[Misuse | Refused]]:
+    """All findings, the gravest first and of those the newest; and what could not be read."""
+    troubles: list[Misuse | Refused] = []
+    every = [*_of_home(viewer.identity.home / "evidence", troubles), *contradictions(viewer)]
+    if viewer.warehouse is not None:
+        try:
+            every += _of_warehouse(viewer.warehouse, viewer.identity.instance)
+        except Misuse as error:
+            troubles.append(error)
+    return sorted(every, key=lambda one: (SEVERITIES.index(one.severity), -one.time_ms)), troubles
+
+
+def _of_home(folder: Path, troubles: list[Misuse | Refused]) -> Iterator[Case]:
+    files = [(path.stat().st_mtime_ns, path) for path in folder.glob("*") if path.is_file()]
+    newest = sorted(files, reverse=True)[:FILES_MAX]
+    if len(files) > len(newest):
+        hint = f"tally inspect {folder} shows all"
+        troubles.append(Misuse(f"{len(files)} findings lie in {folder}, the newest {FILES_MAX} are here", hint=hint))
+    for changed, path in newest:
+        try:
+            finding = _kept(path, changed)
+        except (Malformed, OSError) as error:
+            hint = "it is no evidence any more: restore it from a copy, or remove it"
+            troubles.append(Misuse(f"the file {path} is damaged: {error}", hint=hint))
+            continue
+        yield Case(
+            name=_name("home", path.name.encode()),
+            source="home",
+            severity=_severity(finding.reason),
+            reason=finding.reason,
+            message=finding.message,
+            time_ms=changed // 1_000_000,
+            token=finding.token,
+            partition=finding.partition,
+            offset=finding.offset,
+            principal=finding.publisher,
+            file=path,
+        )
+
+
+@lru_cache(FILES_MAX)
+def _kept(path: Path, _changed: int) -> Finding:
+    """A file's finding without its evidence, which may hold whole parcels."""
+    return replace(Finding.decode(path.read_bytes()), evidence=())
+
+
+def contradictions(viewer: Viewer) -> list[Case]:
+    """Checkpoints that cannot both be true, as the memory kept them."""
+    every = []
+    for data in viewer.session.memory.evidence():
+        with suppress(Refused, ValueError):
+            reason, *rest = wire.decode(data, "contradiction")
+            heads = _heads(viewer, rest)
+            shown = " and ".join(f"height {head.height}, size {head.size}" for head in heads)
+            told = f"two checkpoints that contradict each other: {shown or 'see the file'}"
+            time_ms = max((head.time_ms for head in heads), default=0)
+            every.append(Case(_name("memory", data), "memory", ALARM, str(reason), told, time_ms, data=data))
+    return every
+
+
+def _heads(viewer: Viewer, notes: list[Any]) -> list[Head]:
+    """Those of the notes that verify under the trust file."""
+    heads = []
+    for note in notes:
+        with suppress(Refused):
+            if isinstance(note, bytes) and len(note) > 32:
+                heads.append(read_head(note, viewer.session.memory.trust))
+    return heads
+
+
+def _of_warehouse(folder: Path, instance: bytes) -> list[Case]:
+    """Raises `Misuse` where there are no tables, or others', or damaged ones."""
+    from tallystick.pipeline.jobs.report_data import Tables
+    from tallystick.pipeline.jobs.warehouse import Warehouse, reading
+
+    warehouse = Warehouse(folder)
+    facts = warehouse.facts()
+    if not facts:
+        raise Misuse(f"{folder}: no warehouse is here", hint=f"tally pipeline run audit --warehouse {folder}")
+    if facts.get("instance") != instance.hex():
+        raise Misuse(f"{folder}: the warehouse of another instance", hint="name this one's with --warehouse")
+    with reading():
+        rows = Tables(warehouse).findings()
+    if rows is None:
+        raise Misuse(f"{folder}: no audit was made yet", hint=f"tally pipeline run audit --warehouse {folder}")
+    return [_of_row(row) for row in rows]
+
+
+def _of_row(row: dict[str, Any]) -> Case:
+    last = row["last_time"] or row["first_time"]
+    return Case(
+        name=_name("audit", repr(sorted(row.items())).encode()),
+        source="warehouse",
+        severity=row["severity"] if row["severity"] in SEVERITIES else NOTICE,
+        reason=row["rule"],
+        message=row["message"] + (f", {row['count']:,} times" if row["count"] > 1 else ""),
+        time_ms=int(last.timestamp() * 1000) if isinstance(last, datetime) else 0,
+        token=_identifier(row["token"]),
+        partition=row["partition"],
+        principal=_identifier(row["principal"]),
+        called=row["name"] or "",
+        places=tuple((place["height"], place["index"]) for place in row["evidence"]),
+        next_step=row["next"],
+    )
+
+
+def _name(source: str, data: bytes) -> str:
+    return f"{source}-{named_hash('tallystick console finding 1', data).hex()[:16]}"
+
+
+def _identifier(text: str | None) -> bytes:
+    return bytes.fromhex(text) if text is not None and wire.is_identifier(text) else b""
+
+
+def _severity(reason: str) -> str:
+    if reason in _DOUBTFUL:
+        return WARNING
+    return NOTICE if reason in OPEN_REASONS else ALARM
+
+
+def proved(viewer: Viewer, one: Case) -> str:
+    """What of a finding holds by what was verified in this process, in words; empty where it is somebody's word."""
+    if one.source == "memory" and one.data is not None:
+        heads = _heads(viewer, wire.decode(one.data)[1:])
+        return "both signatures hold" if len(heads) == 2 else ""
+    if one.source == "home" and one.reason == "equivocation" and one.file is not None:
+        finding = Finding.decode(one.file.read_bytes())
+        if finding.sequence is not None and len(finding.lane) == len(finding.publisher) == 16:
+            row = viewer.mirror.row(EQUIVOCATIONS(finding.publisher, finding.lane, finding.sequence))
+            return "" if row is None else f"on the ledger, height {row.height}"
+    return ""
+
+
+def content(one: Case) -> bytes | None:
+    """The file to hand out, or None where there is none."""
+    return one.file.read_bytes() if one.file is not None else one.data

@@ -1,0 +1,204 @@
+"""*As it happens*: what somebody should know of, off the newest entries of the ledger.
+
+The ledger is walked back from its end, so a page looks at no more than `LOOKED_MAX` entries, and offers the older ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tallystick.client.reader import LATE_S, is_late
+from tallystick.client.words import decode
+from tallystick.console.findings import contradictions
+from tallystick.console.layout import (
+    LINES,
+    bad,
+    choice,
+    field,
+    filters,
+    heading,
+    here,
+    lines,
+    link,
+    pager,
+    principal_link,
+    soft,
+    topic_link,
+    warning,
+    when,
+)
+from tallystick.console.page import Page
+from tallystick.console.pages.ledger import in_words
+from tallystick.console.viewer import Visit
+from tallystick.errors import Malformed, Misuse, Refused
+from tallystick.ledger.contracts.epochs import End
+from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.reputation import STANDINGS
+from tallystick.ledger.engine import AuditItem
+from tallystick.page.html import Html, join, tag
+from tallystick.trust.promise import Promise
+from tallystick.trust.right import Right
+from tallystick.wire import is_number
+
+LOOKED_MAX = 1000
+_AT_ONCE = 10  # transactions
+
+# By the name in the address: what it is called, and how grave it is.
+KINDS: dict[str, tuple[str, Callable[..., Html]]] = {
+    "refused": ("refused", warning),
+    "blacklisted": ("blacklisted", bad),
+    "lifted": ("lifted", soft),
+    "equivocation": ("equivocation", bad),
+    "broken-promise": ("broken promise", bad),
+    "misdeed": ("misdeed in an overlay", bad),
+    "revoked": ("revoked", warning),
+    "permit": ("permit undone or revoked", warning),
+    "erased": ("erased", warning),
+    "late": ("late anchor", warning),
+    "activation": ("activation ended", warning),
+    "contradiction": ("the ledger contradicts itself", bad),
+}
+_BY_ENTRY = {
+    EntryKind.LIFT: "lifted",
+    EntryKind.EQUIVOCATION: "equivocation",
+    EntryKind.BROKEN_PROMISE: "broken-promise",
+    EntryKind.SUSPECT: "misdeed",
+    EntryKind.TWO_SETS: "misdeed",
+    EntryKind.FALSE_SHARE: "misdeed",
+    EntryKind.TWO_ORIGINS: "misdeed",
+    EntryKind.TWO_ORDERS: "misdeed",
+    EntryKind.REVOKE: "revoked",
+    EntryKind.UNDO_PERMIT: "permit",
+    EntryKind.REVOKE_PERMIT: "permit",
+    EntryKind.ERASE: "erased",
+    EntryKind.WITHDRAW_ACTIVATION: "activation",
+}
+_BLAMED = ("operator", "publisher", "relay", "signer", "principal", "subject")
+
+
+def show_happenings(visit: Visit) -> Html:
+    wanted = visit.query.get("kind") or ""
+    if wanted and wanted not in KINDS:
+        raise Misuse(f"kind {wanted[:40]!r} is unknown", hint="choose one of the list")
+    before = _before(visit)
+    reason = visit.query.get("reason") or ""
+    found, last, looked = _walk(visit, before, lambda kinds, item: _is_wanted(wanted, reason, kinds, item))
+    rows = [_line(visit, item, kinds) for item, kinds in found]
+    if before is None and not reason and wanted in ("", "contradiction"):
+        rows = [*_contradictions(visit), *rows]
+    form = filters(
+        visit,
+        choice(visit, "kind", "kind", [("", "all"), *((key, one[0]) for key, one in KINDS.items())]),
+        field(visit, "reason", "reason of refusal", placeholder="no-right"),
+    )
+    how_far = (
+        f"the newest {looked:,} entries" if before is None else f"{looked:,} entries below {before[0]}/{before[1]}"
+    )
+    none = f"Nothing of this kind is among {how_far}; the page shows what comes within two seconds of its block."
+    lead = (
+        "What was refused, revoked, erased or proved against somebody, as the contracts' replay here gives it, newest "
+        f"first. An anchor is late {LATE_S:.0f} s after the node says that it took the parcel."
+    )
+    shown = lines(["when", "what", "who", "topic", "entry"], rows, none)
+    older = None if last is None else {"before": f"{last[0]}/{last[1]}"}
+    return join(heading("As it happens", lead), form, shown, pager(visit, None, older))
+
+
+Place = tuple[int, int]  # height and index
+
+
+def _before(visit: Visit) -> Place | None:
+    text = visit.query.get("before") or None
+    if text is None:
+        return None
+    height, _, index = text.partition("/")
+    if not (is_number(height) and is_number(index) and int(height) <= visit.head.height):
+        raise Misuse(f"before: a place like 12/0 expected, found {text[:40]!r}", hint="follow the links of the list")
+    return int(height), int(index)
+
+
+def _is_wanted(wanted: str, reason: str, kinds: list[str], item: AuditItem) -> bool:
+    if reason:
+        return "refused" in kinds and item.fields[5] == reason and wanted in ("", *kinds)
+    return wanted in kinds or (bool(kinds) and not wanted)
+
+
+def _walk(
+    visit: Visit, before: Place | None, is_wanted: Callable[[list[str], AuditItem], bool]
+) -> tuple[list[tuple[AuditItem, list[str]]], Place | None, int]:
+    """What happened below a place, newest first; where to go on, None at the ledger's beginning; how much was seen."""
+    found: list[tuple[AuditItem, list[str]]] = []
+    looked, number = 0, None if before is None else visit.mirror.block(before[0]).size
+    while number != 0:
+        items, number = visit.mirror.newest(_AT_ONCE, number)
+        for item in items:
+            if before is not None and (item.height, item.index) >= before:
+                continue
+            looked += 1
+            kinds = _kinds(visit, item)
+            if is_wanted(kinds, item):
+                found.append((item, kinds))
+            if len(found) == LINES or looked == LOOKED_MAX:
+                return found, (item.height, item.index), looked
+    return found, None, looked
+
+
+def _kinds(visit: Visit, item: AuditItem) -> list[str]:
+    """The names of what an entry is; most are nothing that anybody need know of."""
+    kind, fields = item.kind, item.fields
+    if kind == EntryKind.OPERATION:
+        _, operator, _, _, operation, reason, _, _, _, _, end, time_ms, *_ = fields
+        if reason:
+            return ["refused", *_blacklisted(visit, item, operator)]
+        return ["late"] if operation == Right.WRITE and end and is_late(time_ms, item.time_ms) else []
+    if kind == EntryKind.END_EPOCH:
+        return ["revoked"] if fields[3] == End.REVOCATION else []
+    name = _BY_ENTRY.get(EntryKind(kind))
+    return [] if name is None else [name, *_blacklisted(visit, item, _blamed(decode(item.entry)))]
+
+
+def _blacklisted(visit: Visit, item: AuditItem, principal: bytes) -> list[str]:
+    """Whether this height put the principal on the blacklist, where it still is."""
+    standing = visit.mirror.row(STANDINGS(principal)) if len(principal) == 16 else None
+    return ["blacklisted"] if standing is not None and standing.blacklisted == item.height else []
+
+
+def _blamed(entry: dict[str, Any]) -> bytes:
+    """Whose misdeed, or whose matter, an entry is; empty where nobody is named."""
+    if "promise" in entry:
+        try:
+            return Promise.decode(entry["promise"]).node
+        except (Malformed, Refused):
+            return b""
+    return next((entry[name] for name in _BLAMED if name in entry), b"")
+
+
+def _line(visit: Visit, item: AuditItem, kinds: list[str]) -> list[object]:
+    entry = decode(item.entry)
+    marks = [KINDS[kind][1](KINDS[kind][0]) for kind in kinds]
+    reason = None
+    if entry.get("reason"):
+        alike = here(visit, kind="refused", reason=entry["reason"], before=None)
+        reason = [" ", tag("b", tag("a", entry["reason"], href=alike))]
+    token = entry.get("token", b"")
+    place = link(visit, f"{item.height}/{item.index}", f"ledger/entries/{item.height}/{item.index}")
+    who = _blamed(entry) or item.author
+    what = tag("div", [(mark, " ") for mark in marks], reason, tag("br"), soft(in_words(visit, item)))
+    return [when(item.time_ms), what, principal_link(visit, who), topic_link(visit, token) if token else "–", place]
+
+
+def _contradictions(visit: Visit) -> list[list[object]]:
+    """What the mirror is shown now and does not hold, and what the memory kept of such."""
+    rows: list[list[object]] = []
+    trouble = visit.mirror.at.trouble
+    if trouble is not None and not trouble.is_away:
+        what = tag("div", bad(trouble.reason), tag("br"), soft(trouble.message))
+        rows.append([when(trouble.since_ms), what, "the node", "–", "none"])
+    for one in contradictions(visit.viewer):
+        what = tag("div", bad(one.reason), tag("br"), soft(one.message))
+        rows.append([when(one.time_ms), what, "the node", "–", link(visit, "evidence", f"findings/{one.name}")])
+    return rows
+
+
+PAGES = (Page("happenings", "As it happens", show_happenings, in_menu=True),)
