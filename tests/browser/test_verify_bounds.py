@@ -708,7 +708,9 @@ def witnessed(scene: Scene) -> Proof:
 @pytest.mark.long
 def test_thousands_of_changes_are_told_alike(verify_page: Page, seed: int) -> None:
     """Bytes changed, left out, put in and repeated, of all three kinds and of the trust file."""
-    drawn, good = random.Random(seed), [*vectors("good").values()]
+    scene = Scene.of()
+    topic = Case(scene.trust.to_json(), with_topic(scene).encode())
+    drawn, good = random.Random(seed), [*vectors("good").values(), topic]
     for _ in range(20):
         cases = {}
         for number in range(150):

@@ -415,7 +415,7 @@ def test_files_are_chosen_and_the_verdict_is_said(verify_page: Page) -> None:
     page, good = verify_page, vectors("good")
     give(page, good["proof: a row with its receipt"])
     verdict = page.get_by_role("region", name="Verdict")
-    assert verdict.get_attribute("aria-live") == "polite"
+    expect(verdict.get_by_role("status")).to_contain_text("under the trust file of instance")
     expect(verdict.get_by_role("heading").first).to_have_text("The proof holds")
     for heading in ("The row", "Proved", "Not proved", "In detail"):
         expect(verdict.get_by_role("heading", name=heading, exact=True)).to_be_visible()
@@ -458,6 +458,17 @@ def test_dropped_files_find_their_places(verify_page: Page) -> None:
     for name, data in {"a": scene.verified.parcel.encode(), "b": receipt, "c": scene.trust.to_json().encode()}.items():
         verify_page.evaluate(DROP, [name, b64encode(data).decode()])
     expect(verify_page.locator("#verdict h2").first).to_have_text("The receipt holds")
+
+
+def test_no_verdict_stands_beside_a_file_that_could_not_be_read(verify_page: Page) -> None:
+    give(verify_page, vectors("good")["proof: a row with its receipt"])
+    heading = verify_page.locator("#verdict h2").first
+    expect(heading).to_have_text("The proof holds")
+    verify_page.evaluate("() => { File.prototype.arrayBuffer = () => Promise.reject(new Error('it is gone')); }")
+    verify_page.set_input_files("#subject", {"name": "other", "mimeType": "", "buffer": b"x"})
+    expect(heading).to_have_text("Refused: unreadable")
+    expect(verify_page.get_by_role("status")).to_contain_text("other: it is gone")
+    assert verify_page.locator("#found").inner_text() == ""
 
 
 HOSTILE = '<img src=x onerror="document.title=1">'
