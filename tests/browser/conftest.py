@@ -27,10 +27,10 @@ ARGUMENTS = [
 
 
 # While Playwright runs, its event loop runs in this thread, and whoever calls `asyncio.run` here is refused. So it ends
-# with this folder, and not with the session, which goes on to other tests.
-@pytest.fixture(scope="package")
+# with each file, and not with the session, which goes on to other tests; it starts in a second.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for the folder; skipped where there is none."""
+    """One browser for a file; skipped where there is none."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
