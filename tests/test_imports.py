@@ -24,9 +24,9 @@ PACKAGE = Path(tallystick.__file__).parent
 
 # A folder imports only from itself and from those before it.
 ORDER = [
-    *("errors", "later", "wire", "kernels", "policy", "record", "crypto", "trust", "parcel"),
+    *("errors", "later", "wire", "kernels", "policy", "record", "crypto", "page", "trust", "parcel"),
     *("runtime", "abci", "guards", "ledger", "authority", "carriers", "objects", "identity", "client", "fleet"),
-    *("page", "pipeline", "console", "node", "engines", "sim", "demo", "cli"),
+    *("pipeline", "console", "node", "engines", "sim", "demo", "cli"),
 ]
 
 # Time and entropy are arguments here.

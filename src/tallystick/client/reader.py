@@ -119,6 +119,20 @@ class Finding:
                     return cls(**dict(zip(names, found[1:], strict=False)) | {"evidence": tuple(found[9])})
         raise Malformed("not a finding")
 
+    def _repr_html_(self) -> str:
+        """In notebooks: what was found, where, and how much evidence there is."""
+        from tallystick.page.notebook import shown
+
+        told = {
+            "found": self.message,
+            "topic": self.token,
+            "place": f"partition {self.partition}" + ("" if self.offset is None else f", offset {self.offset}"),
+            "publisher": self.publisher or None,
+            "parcel of its lane": self.sequence,
+            "evidence": ", ".join(f"{len(one):,} bytes" for one in self.evidence[:8]) or None,
+        }
+        return shown(f"finding: {self.reason}", told)
+
     def keep(self, home: Path) -> Path:
         """Write it to the evidence in an identity's folder; the same finding is one file."""
         data = self.encode()

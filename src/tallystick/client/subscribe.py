@@ -22,6 +22,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from tallystick import wire
 from tallystick.client.fetching import Fetcher, Revocations
 from tallystick.client.grants import Held, without_right
 from tallystick.client.group import Member
@@ -73,6 +74,29 @@ class Received:
     suspect: bool  # anchored after the publisher's key was revoked
     closed: tuple[str, ...] = ()  # columns that our attributes do not open
     places: Places | None = None  # of the rows in their parcel, where an interest left some out
+
+    def _repr_html_(self) -> str:
+        """In notebooks: where it comes from, and its first rows."""
+        from tallystick.page.notebook import ROWS_MAX, rows, shown
+        from tallystick.record.leaves import decode_row, encode_row
+        from tallystick.record.show import readable
+
+        data = self.batch.data
+        first = [
+            readable(data.schema, decode_row(data.schema, encode_row(data.schema, index, data)))
+            for index in range(min(ROWS_MAX, data.num_rows))
+        ]
+        told = {
+            "topic": self.token,
+            "place": f"partition {self.partition}, offset {self.offset}",
+            "publisher": self.publisher,
+            "known by": f"verified, anchored at or before height {self.height}" if self.height else "not yet anchored",
+            "sealed, as the publisher says": wire.show_time(self.time_ms) if self.time_ms else None,
+            "late": "sealed long before it was anchored" if self.late else None,
+            "suspect": "anchored after the publisher's key was revoked" if self.suspect else None,
+            "closed to us": ", ".join(self.closed) or None,
+        }
+        return shown(f"{data.num_rows:,} rows received", told, rows(first, data.num_rows))
 
     def to_pylist(self) -> list[dict[str, Any]]:
         return list(self.batch.data.to_pylist())

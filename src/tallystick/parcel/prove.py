@@ -115,6 +115,13 @@ class ProvenRecord:
     statements: tuple[str, ...]
     not_proven: tuple[str, ...]
 
+    def _repr_html_(self) -> str:
+        """In notebooks: the row, what is proved of it and what is not."""
+        from tallystick.page.notebook import items, rows, shown
+
+        said = items("proved:", self.statements), items("not proved:", self.not_proven)
+        return shown("a proven record", {}, rows([self.row], 1), *said)
+
 
 def prove(
     verified: VerifiedParcel,

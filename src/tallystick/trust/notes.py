@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from tallystick import wire
 from tallystick.crypto.merkle import HASH_BYTES, SIZE_MAX
 from tallystick.crypto.signatures import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.errors import Forged, Malformed, Misuse
@@ -342,6 +343,20 @@ class AcceptedCheckpoint:
     state_root: bytes
     note: bytes
     cosigners: tuple[str, ...]  # names of the witnesses, in the trust file's order
+
+    def _repr_html_(self) -> str:
+        """In notebooks: which history it is of, and who cosigned that."""
+        from tallystick.page.notebook import shown
+
+        told = {
+            "ledger": self.origin,
+            "time": wire.show_time(self.time_ms),
+            "transactions": f"{self.size:,}",
+            "root": self.root,
+            "state root": self.state_root,
+            "cosigned by": ", ".join(self.cosigners) or "no witness",
+        }
+        return shown(f"checkpoint of height {self.height:,}", told)
 
     def validators(self, trust: TrustFile) -> tuple[str, ...]:
         """Those whose signatures it has, each by the identifier of its key; nobody where one key alone signs."""
