@@ -7,8 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import closing
+from html import escape
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from stack import wait_until
@@ -32,18 +38,64 @@ def told(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tup
 
 
 @pytest.mark.slow
-def test_every_attack_is_stopped_and_seen_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, document = told(tmp_path / "demo", capsys)
+def test_every_attack_is_stopped_and_a_console_beside_it_shows_each(tmp_path: Path) -> None:
+    folder, shown = tmp_path / "demo", dict[str, float]()
+    expected = [*(scene.attack for scene in ATTACKS), "all of the above, to honest readers"]
+    demo = start(folder, "--console", "--json")
+    assert demo.stderr is not None
+    url = next(line.split()[-1] for line in demo.stderr if "s  console http" in line)
+    watcher = threading.Thread(target=watch_scenes, args=(url, expected, shown), daemon=True)
+    watcher.start()
+    assert any("the console goes on" in line for line in demo.stderr)
+    watcher.join(60)
+    demo.send_signal(signal.SIGINT)
+    out, _ = demo.communicate(timeout=60)
+    document = json.loads(out)
     assert [
         (one["attack"], one["verdict"], one["happened"]) for one in document["scenes"] if one["verdict"] != "stopped"
     ] == []
-    assert (code, document["good"]) == (0, True)
-    shown = [one["attack"] for one in document["scenes"]]
-    assert shown == [*(scene.attack for scene in ATTACKS), "all of the above, to honest readers"]
+    assert (demo.returncode, document["good"]) == (0, True)
+    assert [one["attack"] for one in document["scenes"]] == expected
     for name in ("altered", "put-back", "forked"):  # what the readers kept is named and there
-        assert (tmp_path / "demo" / "evidence" / name).exists()
+        assert (folder / "evidence" / name).exists()
     assert all(one["evidence"] for one in document["scenes"])
     assert set(document["rows_per_s"]) == {"publish telemetry", "read telemetry"}
+    told = [json.loads(line) for line in (folder / "scenes.jsonl").read_text().splitlines()]
+    assert [one["attack"] for one in told] == expected
+    assert {one["told_by"] for one in told} == {"tally demo"}
+    late = {one["attack"]: shown[one["attack"]] - one["time_ms"] / 1000 for one in told}
+    assert max(late.values()) < 2, late
+    wait_until(lambda: running(folder) == [])
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """The small demo as a process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tallystick.cli", "demo", *SMALL, *options, "--folder", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the suite may ignore it
+    )
+
+
+def watch_scenes(url: str, attacks: list[str], shown: dict[str, float]) -> None:
+    """Keep the page of scenes open, as a browser does, and note when each attack was there."""
+    place = urlsplit(url)
+    headers, version = {"sec-fetch-site": "none"}, "0"
+    with closing(HTTPConnection(place.netloc, timeout=60)) as connection:
+        connection.request("GET", f"/?{place.query}", headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        headers["cookie"] = answer.headers["set-cookie"].partition(";")[0]
+        while len(shown) < len(attacks):
+            asked = {**headers, "tally-console": version}
+            connection.request("GET", f"{answer.headers['location']}scenes", headers=asked)
+            page = connection.getresponse()
+            text, version = page.read().decode(), page.headers["tally-version"] or version
+            for attack in attacks:
+                if f">{escape(attack)}</a>" in text:
+                    shown.setdefault(attack, time.time())
 
 
 @pytest.mark.long
@@ -77,13 +129,7 @@ def test_without_its_defences_the_attacks_succeed_and_the_demo_fails(
 @pytest.mark.long
 def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    demo = subprocess.Popen(
-        [sys.executable, "-m", "tallystick.cli", "demo", *SMALL, "--folder", str(folder)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the suite may ignore it
-    )
+    demo = start(folder)
     assert demo.stderr is not None
     assert any("two processes" in line for line in demo.stderr)
     assert len(running(folder)) == 3  # with the demo itself
