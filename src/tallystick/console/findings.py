@@ -31,7 +31,7 @@ _DOUBTFUL = ("suspect", "silent", "cannot-open", "oversized", "stale-head")
 
 
 @dataclass(frozen=True)
-class Case:
+class Noted:
     """One finding, wherever it comes from."""
 
     name: str  # in addresses
@@ -51,7 +51,7 @@ class Case:
     data: bytes | None = None  # where it is no file of its own
 
 
-def found(viewer: Viewer) -> tuple[list[Case], list[Misuse | Refused]]:
+def found(viewer: Viewer) -> tuple[list[Noted], list[Misuse | Refused]]:
     """All findings, the gravest first and of those the newest; and what could not be read."""
     troubles: list[Misuse | Refused] = []
     every = [*_of_home(viewer.identity.home / "evidence", troubles), *contradictions(viewer)]
@@ -63,7 +63,7 @@ def found(viewer: Viewer) -> tuple[list[Case], list[Misuse | Refused]]:
     return sorted(every, key=lambda one: (SEVERITIES.index(one.severity), -one.time_ms)), troubles
 
 
-def _of_home(folder: Path, troubles: list[Misuse | Refused]) -> Iterator[Case]:
+def _of_home(folder: Path, troubles: list[Misuse | Refused]) -> Iterator[Noted]:
     files = [(path.stat().st_mtime_ns, path) for path in folder.glob("*") if path.is_file()]
     newest = sorted(files, reverse=True)[:FILES_MAX]
     if len(files) > len(newest):
@@ -76,7 +76,7 @@ def _of_home(folder: Path, troubles: list[Misuse | Refused]) -> Iterator[Case]:
             hint = "it is no evidence any more: restore it from a copy, or remove it"
             troubles.append(Misuse(f"the file {path} is damaged: {error}", hint=hint))
             continue
-        yield Case(
+        yield Noted(
             name=_name("home", path.name.encode()),
             source="home",
             severity=_severity(finding.reason),
@@ -97,7 +97,7 @@ def _kept(path: Path, _changed: int) -> Finding:
     return replace(Finding.decode(path.read_bytes()), evidence=())
 
 
-def contradictions(viewer: Viewer) -> list[Case]:
+def contradictions(viewer: Viewer) -> list[Noted]:
     """Checkpoints that cannot both be true, as the memory kept them."""
     every = []
     for data in viewer.session.memory.evidence():
@@ -107,7 +107,7 @@ def contradictions(viewer: Viewer) -> list[Case]:
             shown = " and ".join(f"height {head.height}, size {head.size}" for head in heads)
             told = f"two checkpoints that contradict each other: {shown or 'see the file'}"
             time_ms = max((head.time_ms for head in heads), default=0)
-            every.append(Case(_name("memory", data), "memory", ALARM, str(reason), told, time_ms, data=data))
+            every.append(Noted(_name("memory", data), "memory", ALARM, str(reason), told, time_ms, data=data))
     return every
 
 
@@ -121,7 +121,7 @@ def _heads(viewer: Viewer, notes: list[Any]) -> list[Head]:
     return heads
 
 
-def _of_warehouse(folder: Path, instance: bytes) -> list[Case]:
+def _of_warehouse(folder: Path, instance: bytes) -> list[Noted]:
     """Raises `Misuse` where there are no tables, or others', or damaged ones."""
     from tallystick.pipeline.jobs.report_data import Tables
     from tallystick.pipeline.jobs.warehouse import Warehouse, reading
@@ -139,9 +139,9 @@ def _of_warehouse(folder: Path, instance: bytes) -> list[Case]:
     return [_of_row(row) for row in rows]
 
 
-def _of_row(row: dict[str, Any]) -> Case:
+def _of_row(row: dict[str, Any]) -> Noted:
     last = row["last_time"] or row["first_time"]
-    return Case(
+    return Noted(
         name=_name("audit", repr(sorted(row.items())).encode()),
         source="warehouse",
         severity=row["severity"] if row["severity"] in SEVERITIES else NOTICE,
@@ -171,7 +171,7 @@ def _severity(reason: str) -> str:
     return NOTICE if reason in OPEN_REASONS else ALARM
 
 
-def proved(viewer: Viewer, one: Case) -> str:
+def proved(viewer: Viewer, one: Noted) -> str:
     """What of a finding holds by what was verified in this process, in words; empty where it is somebody's word."""
     if one.source == "memory" and one.data is not None:
         heads = _heads(viewer, wire.decode(one.data)[1:])
@@ -184,6 +184,6 @@ def proved(viewer: Viewer, one: Case) -> str:
     return ""
 
 
-def content(one: Case) -> bytes | None:
+def content(one: Noted) -> bytes | None:
     """The file to hand out, or None where there is none."""
     return one.file.read_bytes() if one.file is not None else one.data

@@ -7,7 +7,7 @@ from typing import Any
 from tallystick import wire
 from tallystick.client.inspect import look
 from tallystick.client.reader import Finding
-from tallystick.console.findings import SEVERITIES, Case, content, found, proved
+from tallystick.console.findings import SEVERITIES, Noted, content, found, proved
 from tallystick.console.layout import (
     LINES,
     checked,
@@ -73,7 +73,7 @@ def show_findings(visit: Visit) -> Html:
     )
 
 
-def _lead(visit: Visit, every: list[Case]) -> str:
+def _lead(visit: Visit, every: list[Noted]) -> str:
     counts = ", ".join(many(sum(one.severity == name for one in every), name) for name in SEVERITIES)
     whence = "what this home's readers kept and its checkpoints contradict"
     more = (
@@ -82,7 +82,7 @@ def _lead(visit: Visit, every: list[Case]) -> str:
     return f"{counts}: {whence}{more}."
 
 
-def _none(every: list[Case]) -> str:
+def _none(every: list[Noted]) -> str:
     return "No finding fits." if every else "Nothing was found: no reader of this home met anything that did not hold."
 
 
@@ -91,7 +91,7 @@ def _trouble(error: Misuse | Refused) -> Html:
     return tag("p", warning("not all is here"), f" {error}", hint, role="status")
 
 
-def _is_wanted(visit: Visit, one: Case) -> bool:
+def _is_wanted(visit: Visit, one: Noted) -> bool:
     severity, reason = (visit.query.get(name) for name in ("severity", "reason"))
     topic = visit.query.get("topic")
     return (
@@ -108,7 +108,7 @@ def _start(visit: Visit) -> int:
     return int(text)
 
 
-def _line(visit: Visit, one: Case) -> list[object]:
+def _line(visit: Visit, one: Noted) -> list[object]:
     message = one.message if len(one.message) <= 300 else f"{one.message[:300]}…"
     name = link(visit, tag("b", one.reason.replace("-", " ")), f"findings/{one.name}")
     return [
@@ -120,11 +120,11 @@ def _line(visit: Visit, one: Case) -> list[object]:
     ]
 
 
-def _severity(one: Case) -> Html:
+def _severity(one: Noted) -> Html:
     return tag("span", one.severity, class_=f"mark {one.severity}")
 
 
-def _where(visit: Visit, one: Case) -> object:
+def _where(visit: Visit, one: Noted) -> object:
     where = [] if not one.token else [topic_link(visit, one.token)]
     if one.partition is not None:
         where.append(tag("div", f"partition {one.partition}", "" if one.offset is None else f", offset {one.offset}"))
@@ -141,7 +141,7 @@ def _place(visit: Visit, place: tuple[int, int | None]) -> Html:
     return link(visit, f"{height}/{index}", f"ledger/entries/{height}/{index}")
 
 
-def _known(visit: Visit, one: Case) -> Html:
+def _known(visit: Visit, one: Noted) -> Html:
     proof = proved(visit.viewer, one)
     return checked(proof) if proof else told(_SOURCES[one.source], by=_SOURCES[one.source])
 
@@ -162,7 +162,7 @@ def show_finding(visit: Visit) -> Html:
     return join(heading(one.reason.replace("-", " "), one.message[:_TEXT_MAX]), facts(known), parts)
 
 
-def _evidence(visit: Visit, one: Case, data: bytes) -> Html:
+def _evidence(visit: Visit, one: Noted, data: bytes) -> Html:
     pieces = Finding.decode(data).evidence if one.source == "home" else (data,)
     way = tag("p", link(visit, f"download the file, {many(len(data), 'byte')}", f"findings/{one.name}/file"))
     more = soft(f"{len(pieces) - EVIDENCE_MAX} more in the file") if len(pieces) > EVIDENCE_MAX else None
@@ -205,7 +205,7 @@ def download(visit: Visit) -> Download:
     return Download(f"{one.name}.evidence", data)
 
 
-def _one(visit: Visit) -> Case:
+def _one(visit: Visit) -> Noted:
     name = visit.parameters["name"]
     every, troubles = found(visit.viewer)
     chosen = next((one for one in every if one.name == name), None)
