@@ -1714,7 +1714,7 @@ def _any_range(response: Any, first: Any, n: Any) -> tuple[bytes, int]:
     return response.body, first + n
 
 
-@defence("the end of a mirror's lease", "tallystick.fleet.ota.mirrors:Mirror._stand_down")
+@defence("the end of a mirror's lease", "tallystick.fleet.ota.mirrors:ImageMirror._stand_down")
 def _seed_for_ever(self: Any) -> None:
     pass
 

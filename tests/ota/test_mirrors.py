@@ -14,7 +14,7 @@ from without import without
 from tallystick.client.group import LEASE_MS, Member
 from tallystick.client.session import Session
 from tallystick.errors import Unavailable
-from tallystick.fleet.ota.mirrors import MIRRORS, SCHEMA, Mirror, docket_row, read_dockets
+from tallystick.fleet.ota.mirrors import MIRRORS, SCHEMA, ImageMirror, docket_row, read_dockets
 from tallystick.objects.fetching import Fetching, FolderKeeper
 from tallystick.objects.layout import Docket, slips_file
 from tallystick.objects.ranges import Seed, seed_file
@@ -51,11 +51,11 @@ class Town:
     def sources(self, *places: int) -> dict[str, Source]:
         return {self.names[place]: FolderSource(self.disk(place), self.names[place]) for place in places}
 
-    def mirror(self, place: int, clock: ManualClock | SystemClock = SystemClock()) -> Mirror:
+    def mirror(self, place: int, clock: ManualClock | SystemClock = SystemClock()) -> ImageMirror:
         session: Session = self.sessions[place]
         member = Member(session, MIRRORS, self.token, 1, 5.0)
         others = self.sources(*(other for other in range(3) if other != place))
-        return Mirror(member, self.disk(place), session.identity.tenant, others, clock)
+        return ImageMirror(member, self.disk(place), session.identity.tenant, others, clock)
 
     def seed(self, place: int, docket: Docket) -> Seed | None:
         path = self.folder / str(place) / seed_file(docket.root)

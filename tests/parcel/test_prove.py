@@ -269,6 +269,7 @@ def test_proofs_are_bounded_and_strict() -> None:
         data[:-1],
         data + b"\0",
         wire.encode([2, *fields[1:]]),
+        wire.encode([True, *fields[1:]]),  # which equals 1
         wire.encode([*fields[:2], b"short", *fields[3:]]),
         wire.encode([*fields[:6], [bytes(32)] * 65, *fields[7:]]),
         wire.encode([*fields[:1], bytes(2 << 20), *fields[2:]]),

@@ -15,7 +15,7 @@ from tallystick.errors import Misuse, Refused, TallystickError, Unavailable, Wit
 if TYPE_CHECKING:
     from tallystick.client.session import Session
     from tallystick.fleet.ota.fleetfile import FleetFile
-    from tallystick.fleet.ota.mirrors import Mirror
+    from tallystick.fleet.ota.mirrors import ImageMirror
 
 _WAIT_MS = 2_000  # for a manifest
 _RENEW_S = 5.0  # a third of a mirror's lease
@@ -98,7 +98,7 @@ def mirror(
       tally ota mirror north --port 7431 --from images/objects --home north
     """
     from tallystick.client.group import Member
-    from tallystick.fleet.ota.mirrors import MIRRORS, Mirror
+    from tallystick.fleet.ota.mirrors import MIRRORS, ImageMirror
     from tallystick.objects.web import object_server
     from tallystick.runtime.address import server_tls
     from tallystick.runtime.disk import RealDisk
@@ -111,7 +111,7 @@ def mirror(
     server = Server(object_server(disk), host, port, tls=tls)
     with open_sources(fleet, places, but=me) as sources:
         member = Member(session, MIRRORS, fleet["mirrors"].token, 1, _RENEW_S)
-        mine = Mirror(member, disk, session.identity.tenant, sources, common.machine().clock)
+        mine = ImageMirror(member, disk, session.identity.tenant, sources, common.machine().clock)
         thread = threading.Thread(target=_keep, args=(session, fleet, mine, ending), name="mirror")
         thread.start()
         tell({"url": server.url}, f"objects  {server.url}")
@@ -123,7 +123,7 @@ def mirror(
             thread.join()
 
 
-def _keep(session: Session, fleet: FleetFile, mirror: Mirror, ending: threading.Event) -> None:
+def _keep(session: Session, fleet: FleetFile, mirror: ImageMirror, ending: threading.Event) -> None:
     """Take every docket of the topic, and renew the lease in between."""
     from tallystick.fleet.ota.mirrors import read_dockets
 

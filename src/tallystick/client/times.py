@@ -25,7 +25,7 @@ _WINDOW = 64  # heights; grows fourfold while nothing is found
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Audited(Protocol):
+class EntrySource(Protocol):
     """Whoever has the ledger's entries: a node, or who replayed them."""
 
     def audit(self, **query: int) -> Sequence[Sequence[Any]]: ...
@@ -69,7 +69,7 @@ def height_at(node: RemoteNode, time_ms: int, end: int) -> int:
     return bisect_left(range(end), time_ms, key=told_ms)
 
 
-def size_below(node: Audited, token: bytes, partition: int, height: int, newest: AnchorRow) -> int:
+def size_below(node: EntrySource, token: bytes, partition: int, height: int, newest: AnchorRow) -> int:
     """How many parcels of a partition were anchored below a height; `newest` is its proved anchor."""
     if height > newest.height:
         return newest.size
@@ -78,7 +78,7 @@ def size_below(node: Audited, token: bytes, partition: int, height: int, newest:
     return 0
 
 
-def anchors_below(node: Audited, token: bytes, partition: int, end: int) -> Iterator[ToldAnchor]:
+def anchors_below(node: EntrySource, token: bytes, partition: int, end: int) -> Iterator[ToldAnchor]:
     """The partition's anchors below the height `end`, a carrier's or a notary's, newest first."""
     window = _WINDOW
     while end > 0:

@@ -88,7 +88,7 @@ class Proof:
         if len(data) > PROOF_BYTES_MAX:
             raise Malformed(f"proof: {len(data)} bytes, at most {PROOF_BYTES_MAX} expected")
         values = wire.decode(data, "proof")
-        if type(values) is list and values[:1] == [1]:
+        if type(values) is list and values[:1] == [1] and type(values[0]) is int:
             values = [2, *values[1:], None]
         fields = Fields(values, "proof", 14)
         fields.version(2)

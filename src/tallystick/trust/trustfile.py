@@ -149,19 +149,19 @@ class TrustFile:
             data: dict[str, Any] = json.loads(text)
             if data["format"] != FORMAT:
                 raise Malformed(f'trust file: format "{FORMAT}" expected, found {data["format"]!r}', reason="version")
-            number = int(data["number"])
+            number = _integer(data["number"])
             claimed = bytes.fromhex(data["instance"])
             trust = cls(
                 number=number,
                 first=b"" if number == 1 else claimed,
                 name=str(data["name"]),
                 roots=tuple(_unb64(key) for key in data["roots"]["keys"]),
-                threshold=int(data["roots"]["threshold"]),
+                threshold=_integer(data["roots"]["threshold"]),
                 ledger_keys=tuple(_unb64(key) for key in data["ledger"]["keys"]),
-                ledger_threshold=int(data["ledger"]["threshold"]),
+                ledger_threshold=_integer(data["ledger"]["threshold"]),
                 witnesses=tuple(str(key) for key in data["witnesses"]["keys"]),
-                quorum=int(data["witnesses"]["quorum"]),
-                signatures=tuple((int(s["root"]), _unb64(s["signature"])) for s in data["signatures"]),
+                quorum=_integer(data["witnesses"]["quorum"]),
+                signatures=tuple((_integer(s["root"]), _unb64(s["signature"])) for s in data["signatures"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise Malformed("trust file: not the JSON of a trust file") from error
@@ -199,3 +199,10 @@ def _b64(data: bytes) -> str:
 
 def _unb64(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
+
+
+def _integer(value: object) -> int:
+    """As JSON writes integers, and in no other form: what is signed must have one reading."""
+    if type(value) is not int:
+        raise TypeError(f"an integer expected, found {value!r}")
+    return value

@@ -50,7 +50,7 @@ def read_dockets(rows: Iterable[Mapping[str, Any]]) -> Iterator[Docket]:
             log.warning("mirrors: %s", error)
 
 
-class Mirror:
+class ImageMirror:
     """One server. `others` are all that it may fetch from, by the hex of their principals, as seeds name them."""
 
     def __init__(self, member: Member, disk: Disk, tenant: bytes, others: Mapping[str, Source], clock: Clock) -> None:
