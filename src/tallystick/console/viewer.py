@@ -11,6 +11,7 @@ from pathlib import Path
 from tallystick.client.names import Names
 from tallystick.client.session import Session
 from tallystick.console.mirror import PAUSE_S, Mirror
+from tallystick.console.recent import recent
 from tallystick.errors import TallystickError
 from tallystick.ledger.block import Head
 
@@ -75,6 +76,7 @@ class Viewer:
             while not self._stop.is_set():
                 try:
                     changed = self.mirror.follow(way)
+                    recent(self.mirror)  # so that no page waits for it
                     self._learn_names(session, new=changed)
                 except TallystickError as error:
                     log.debug("no newer view: %s", error)

@@ -342,6 +342,8 @@ class LedgerReader:
     def history(self, token: bytes, most: int, before: tuple[int, int] | None) -> list[HistoryItem]:
         """Up to `most` operations of the topic, newest first, older than the place `before` if given."""
         height, index, count, _ = self.view.row(HISTORIES(token)) or NO_HISTORY
+        if before is not None and before < (height, index) and self._is_in_history(token, before):
+            height, index = before  # its links lead on: what is newer need not be read
         found: list[HistoryItem] = []
         while count and len(found) < most:
             row = self._row_at(height, index)
@@ -351,6 +353,13 @@ class LedgerReader:
                 if before is None or (row.height, row.first + place) < before:
                     found.append(HistoryItem(row.height, row.first + place, entries[place]))
         return found[:most]
+
+    def _is_in_history(self, token: bytes, place: tuple[int, int]) -> bool:
+        found = self.store.block(place[0])
+        if found is None or not Block.decode(found[0]).count:
+            return False
+        row = self._row_at(*place)
+        return place[1] - row.first in _link(row, token)[3]
 
     def audit(self, query: Query) -> list[AuditItem]:
         """By topic along its links, by principal along the index of mentions, else through the range."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tallystick.console.page import Page
-from tallystick.console.pages import findings, happenings, ledger, scenes
+from tallystick.console.pages import findings, flow, happenings, ledger, scenes, topics
 
 PAGES: tuple[Page, ...] = (
+    *flow.PAGES,
+    *topics.PAGES,
     *ledger.PAGES,
     *happenings.PAGES,
     *findings.PAGES,

@@ -1,0 +1,72 @@
+"""How the parts that an identity asks are, by their own word: node and authority, `/health` and `/metrics`.
+
+They are asked at most every few seconds, whoever looks at a page, and whoever does not answer holds a page up for two
+seconds. Nothing here is proved, and nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tallystick.client.counts import by_label, read_counts
+from tallystick.console.viewer import Viewer
+from tallystick.errors import TallystickError
+from tallystick.identity.nodes import addresses
+from tallystick.runtime.address import Address
+from tallystick.runtime.client import HttpClient
+
+PAUSE_S = 5.0
+_PATIENCE_S = 2.0
+_COUNTS_MAX = 100
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was told of one process."""
+
+    name: str
+    url: str
+    trouble: str = ""  # why it does not serve; empty where it does
+    since_ms: int = 0  # of the trouble
+    counts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _Asked:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.parts: list[Part] = []
+        self.at = float("-inf")
+
+
+_KEPT: WeakKeyDictionary[Viewer, _Asked] = WeakKeyDictionary()
+
+
+def ask_parts(viewer: Viewer) -> list[Part]:
+    """The nodes and the authority of the viewer's identity, as they last said they are."""
+    asked = _KEPT.setdefault(viewer, _Asked())
+    with asked.lock:
+        if viewer.clock.monotonic() - asked.at > PAUSE_S:
+            identity, before = viewer.identity, {one.url: one for one in asked.parts}
+            authority = Address(identity.authority_url, identity.authority.subject, identity.authority.verify_key)
+            known = [("node", one) for one in addresses(identity)] + [("authority", authority)]
+            asked.parts = [_ask(viewer, name, one, before.get(one.url)) for name, one in known]
+            asked.at = viewer.clock.monotonic()
+        return asked.parts
+
+
+def _ask(viewer: Viewer, name: str, address: Address, before: Part | None) -> Part:
+    trouble, counts = "", dict[str, Any]()
+    try:
+        with HttpClient([address], None, viewer.clock, viewer.session.entropy) as http, http.within(_PATIENCE_S):
+            trouble = http.trouble(f"the {name}")
+            if not trouble:
+                text = http.request("GET", "/metrics", attempts_max=1).body.decode(errors="replace")
+                counts = {key: by_label(value) for key, value in read_counts(text, name).items()}
+    except (TallystickError, ValueError) as error:  # what is no /metrics is no reason to show none of the rest
+        trouble = trouble or f"the {name}: {error}"
+    since_ms = before.since_ms if before is not None and before.trouble else viewer.now_ms
+    return Part(name, address.url, trouble, since_ms if trouble else 0, dict(list(counts.items())[:_COUNTS_MAX]))
