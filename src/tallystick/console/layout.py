@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from tallystick import wire
 from tallystick.console.mirror import Glance
 from tallystick.console.viewer import Viewer, Visit
+from tallystick.errors import Misuse
 from tallystick.page.html import Html, join, table, tag
 
 LINES = 50  # of a long list on one page
@@ -91,7 +92,7 @@ def soft(*text: object) -> Html:
 def short(identifier: bytes) -> Html:
     """An identifier whose whole is one click, or a pointer, away."""
     text = identifier.hex()
-    return tag("code", text[:12] + "…" if len(text) > 16 else text, title=text)
+    return tag("code", text[:12] + "…" if len(text) > 16 else text, title=text, class_="short")
 
 
 def code(text: object) -> Html:
@@ -134,10 +135,16 @@ def lines(columns: list[str], rows: Iterable[list[Any]], none: str, *, numbers: 
     return table(columns, found, numbers=numbers) if found else nothing(none)
 
 
-def filters(visit: Visit, *fields: Html) -> Html:
+def filters(visit: Visit, *fields: Html, button: str = "show") -> Html:
     """A form whose state becomes the page's address, so that a bookmark keeps it."""
-    button = tag("button", "show", type="submit")
-    return tag("form", fields, button, action=href(visit, visit.path), method="get", class_="filters")
+    return tag(
+        "form",
+        fields,
+        tag("button", button, type="submit"),
+        action=href(visit, visit.path),
+        method="get",
+        class_="filters",
+    )
 
 
 def field(visit: Visit, name: str, label: str, **attributes: object) -> Html:
@@ -160,6 +167,21 @@ def pager(visit: Visit, newer: Mapping[str, object] | None, older: Mapping[str, 
     ways = [("newer", newer), ("older", older)]
     shown = [tag("a", text, href=here(visit, **query)) for text, query in ways if query is not None]
     return tag("nav", shown, class_="pager", aria_label="pages")
+
+
+def skipped(visit: Visit) -> int:
+    """How many rows of a list lie before the part that the address asks for. Raises `Misuse`."""
+    text = visit.query.get("skip") or "0"
+    if not wire.is_number(text) or len(text) > 12:
+        raise Misuse(f"skip: a number expected, found {text[:40]!r}", hint="the list's own links have it")
+    return int(text)
+
+
+def ways_on(visit: Visit, count: int) -> Html | None:
+    """The ways on through a list of so many rows, newest first."""
+    at = skipped(visit)
+    newer = {"skip": max(0, at - LINES) or None} if at else None
+    return pager(visit, newer, {"skip": at + LINES} if at + LINES < count else None)
 
 
 # The frame.

@@ -1,0 +1,456 @@
+"""*Records*: rows of a topic as they were opened here, each with where it lies and how it is known.
+
+Reading is the one thing a viewer does here that others see: node and authority write it down. So a page says that
+first, and reads only when it is asked to (`read=1`, which the button sends), never when it is opened.
+
+What is shown passed every check of a subscriber (client/subscribe.py); what did not is a finding, in red, and kept with
+the identity's evidence. A page is a stretch of one partition, newest first, between places (offset, row): nothing falls
+out between two pages, however large the burst. Which offset belongs to a time or a height says the replayed ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tallystick.client.grants import without_right
+from tallystick.client.reader import OPEN_REASONS, Finding
+from tallystick.client.session import Session
+from tallystick.client.spans import read_time
+from tallystick.client.subscribe import Received, Subscriber
+from tallystick.client.times import size_below, to_ms
+from tallystick.console import layout
+from tallystick.console.layout import LINES, bad, checked, here, link, part, soft, warning, when
+from tallystick.console.mirror import Mirror
+from tallystick.console.page import Page
+from tallystick.console.pages.topics import find_topic
+from tallystick.console.viewer import Visit
+from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.ledger.contracts.access import INDEXES, indexed
+from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
+from tallystick.ledger.contracts.topics import TOPICS, TopicRow
+from tallystick.ledger.engine import Query
+from tallystick.page.html import Html, join, tag
+from tallystick.page.svg import many
+from tallystick.record.leaves import decode_row, encode_row
+from tallystick.record.schema_text import show_type
+from tallystick.record.show import readable
+from tallystick.trust.right import Right
+from tallystick.wire import is_number, show_time
+
+READ_S = 8.0  # for all that node and authority are asked for one page
+SETTINGS: dict[str, Any] = {
+    "on_bad": "report",
+    "threads": 0,  # one page is one range, mostly
+    "fetch_bytes_max": 1 << 20,
+    "opened_bytes_max": 64 << 20,
+    "silence_s": 1e9,  # who is silent is no matter of the rows at hand
+}
+ROUNDS_MAX = 24  # of fetching for one page; what is left to read is a link
+COLUMNS = 6  # of a row beside others; its own page has all
+VALUE_CHARACTERS, NAME_CHARACTERS = 120, 40
+
+
+# Which topic, and whether it may be read.
+
+
+class Topic(NamedTuple):
+    token: bytes
+    row: TopicRow
+
+
+def require_topic(visit: Visit) -> Topic:
+    """The topic that the address names, if the viewer may read it. Raises `Refused`."""
+    token, who = find_topic(visit, visit.parameters["token"]), visit.viewer.identity.principal
+    row = visit.mirror.row(TOPICS(token))
+    if row is None or token not in indexed(visit.mirror.row(INDEXES(who)), Right.READ):
+        name = visit.viewer.topic_name(token)
+        hint = f"its owner grants it: tally right grant {quote(name)} {who.hex()} read"
+        raise Refused(f"no right to read topic {name}", reason="no-right", hint=hint)
+    return Topic(token, row)
+
+
+@contextmanager
+def reading(visit: Visit, topic: Topic) -> Iterator[Session]:
+    """The session over which the topic is read, for as long as a page may take."""
+    with visit.viewer.asking:
+        session = visit.viewer.session.over(topic.token.hex())
+        with session.within(READ_S):
+            yield session
+
+
+def asking(visit: Visit, what: str) -> Html:
+    """What a page says before it reads."""
+    name = visit.viewer.identity.name
+    return join(
+        f"{what} asks the node for parcels and opens them here. It leaves an operation on the ledger in the name of ",
+        tag("b", name),
+        ", for everybody who may read there. Nothing is read before the button is pressed.",
+    )
+
+
+def number(text: str, what: str, hint: str = "") -> int:
+    """A number of an address. Raises `Misuse`."""
+    if not is_number(text) or len(text) > 18:
+        raise Misuse(f"{what}: a number expected, found {text[:40]!r}", hint=hint or None)
+    return int(text)
+
+
+# Places.
+
+
+class Place(NamedTuple):
+    """Between two rows: behind all that are below."""
+
+    offset: int
+    row: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.offset}.{self.row}"
+
+    @classmethod
+    def read(cls, text: str) -> Place:
+        offset, _, row = text.partition(".")
+        return cls(number(offset, "offset"), number(row or "0", "row"))
+
+
+class Stretch(NamedTuple):
+    """What a partition holds: offsets from the first that was kept, to behind the last that was anchored."""
+
+    partition: int
+    first: int
+    anchor: AnchorRow
+
+    @property
+    def end(self) -> int:
+        return self.anchor.size
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.end - 1}" if self.end > self.first else "none"
+
+
+def stretch(visit: Visit, topic: Topic, partition: int) -> Stretch | None:
+    """None where nothing was anchored."""
+    anchor, mark = visit.mirror.row(ANCHORS(topic.token, partition)), visit.mirror.row(RETIRED(topic.token, partition))
+    return None if anchor is None else Stretch(partition, 0 if mark is None else mark.below, anchor)
+
+
+class Replayed:
+    """The replayed ledger, for those who ask a node for entries."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+
+    def audit(self, *, kind: int, first: int, end: int, most: int) -> Sequence[Sequence[Any]]:
+        found = self._mirror.audit(Query(kind=kind, first_height=first, end_height=end, most=most))
+        return [(one.height, one.index, one.time_ms, one.author, one.kind, one.entry) for one in found]
+
+
+def anchored_before(visit: Visit, topic: Topic, kept: Stretch, height: int) -> int:
+    """How many parcels of the partition were anchored below a height."""
+    source: Any = Replayed(visit.mirror)
+    return size_below(source, topic.token, kept.partition, height, kept.anchor)
+
+
+def _wanted(visit: Visit, topic: Topic, kept: Stretch) -> tuple[Place, bool]:
+    """Where the page begins, and whether it goes on to newer rows from there, or back."""
+    query, by, text = visit.query, visit.query.get("by", ""), visit.query.get("at", "").strip()
+    if "before" in query:
+        return min(Place.read(query["before"]), Place(kept.end)), False
+    if "start" in query:
+        return min(Place.read(query["start"]), Place(kept.end)), True
+    if by == "" or (by not in ("offset", "time", "height") and not text):
+        return Place(kept.end), False
+    if by == "offset":
+        offset = number(text, "offset", f"partition {kept.partition} has {kept}")
+        if offset >= kept.end:
+            told = f"partition {kept.partition} has no offset {offset}: {kept.end} parcels are anchored"
+            raise Misuse(told, hint=f"it has {kept}; what is published now is there in a moment")
+        return Place(offset), True
+    height = _height(visit, text) if by == "height" else _height_at(visit, text)
+    offset = anchored_before(visit, topic, kept, height)
+    if offset >= kept.end:
+        last = f"height {kept.anchor.height} ({show_time(kept.anchor.time_ms)})"
+        raise Misuse(f"nothing of partition {kept.partition} was anchored then or later; its newest is of {last}")
+    return Place(offset), True
+
+
+def _height(visit: Visit, text: str) -> int:
+    height = number(text, "height", "heights are the numbers of the ledger's blocks")
+    if height > visit.head.height:
+        hint = "a height to come is a page to come: open it again then"
+        raise Misuse(f"no block {height} was verified here; the newest is {visit.head.height}", hint=hint)
+    return height
+
+
+def _height_at(visit: Visit, text: str) -> int:
+    """The height of the first block that is not older than a time."""
+    time = read_time(text, visit.viewer.now_ms)
+    if time is None:
+        hint = "write 2026-11-15T08:00 (UTC), or -1h"
+        if is_number(text) and len(text) >= 10:  # seconds, milliseconds, micro- or nanoseconds
+            hint = f"write {show_time(int(text[:13].ljust(13, '0')))}"
+        raise Misuse(f"time: {text[:40]!r} is no time that is read here", hint=hint)
+    if to_ms(time) > visit.head.time_ms:
+        raise Misuse(f"no block is as new as {text}: the newest is of {show_time(visit.head.time_ms)}")
+    return bisect_left(range(visit.head.height), to_ms(time), key=lambda one: visit.mirror.block(one).time_ms)
+
+
+# Reading.
+
+
+class Line(NamedTuple):
+    place: Place
+    received: Received
+    at: int  # in its batch
+
+
+@dataclass
+class Reading:
+    """One page's worth of rows, in order, and what was met on the way."""
+
+    subscriber: Subscriber
+    partition: int
+    rounds: int = ROUNDS_MAX
+    lines: list[Line] = field(default_factory=list)
+    trouble: Refused | Unavailable | None = None  # it ended there
+
+    def forward(self, start: Place, end: int) -> Place:
+        """Rows from a place on. Returns where to go on."""
+        for line in self._lines(start, Place(end)):
+            if len(self.lines) == LINES:
+                return line.place
+            self.lines.append(line)
+        return Place(min(max(self._position(), start.offset), end))
+
+    def back(self, end: Place, first: int) -> Place:
+        """The last rows below a place, by stretches that grow until they have enough. Returns where to go on."""
+        self._poll()  # behind the end: it learns which partition it reads
+        size = 1
+        while len(self.lines) < LINES and end > Place(first) and self.rounds and self.trouble is None:
+            behind = end.offset + (end.row > 0)
+            start = Place(max(first, behind - size))
+            self.subscriber.seek(self.partition, start.offset)
+            found = list(self._lines(start, end))
+            if self._position() < behind:  # it could not be read to its end, which comes first
+                break
+            before = self.lines
+            self.lines = [*found, *before][-LINES:]
+            end = start if len(found) + len(before) <= LINES else self.lines[0].place
+            size *= 2
+        return end
+
+    def _lines(self, start: Place, end: Place) -> Iterator[Line]:
+        while self._position() < end.offset + (end.row > 0) and self.rounds and self.trouble is None:
+            before = self._position()
+            for one in self._poll():
+                for index in range(one.batch.rows):
+                    place = Place(one.offset, index if one.places is None else int(one.places[index]))
+                    if start <= place < end:
+                        yield Line(place, one, index)
+            if self._position() == before:
+                return
+
+    def _poll(self) -> list[Received]:
+        self.rounds -= 1
+        try:
+            return self.subscriber.poll(0)
+        except (Refused, Unavailable) as error:
+            if without_right(error):
+                raise
+            self.trouble = error
+            return []
+
+    def _position(self) -> int:
+        return self.subscriber.positions().get(self.partition, -1)
+
+
+# The page.
+
+
+def show_records(visit: Visit) -> Html:
+    topic = require_topic(visit)
+    partition = number(visit.query.get("partition") or "0", "partition")
+    if partition >= topic.row.partitions:
+        raise Misuse(f"partition {partition} does not exist: the topic has {topic.row.partitions}, counted from 0")
+    lead = join(layout.topic_link(visit, topic.token), ". ", asking(visit, "Reading"))
+    top = join(layout.heading("Records", lead), _form(visit, topic, partition))
+    found = _found(visit, topic, partition) if visit.query.get("read") else None
+    return join(top, found, part("Partitions", _partitions(visit, topic, partition)))
+
+
+def _form(visit: Visit, topic: Topic, partition: int) -> Html:
+    kept = stretch(visit, topic, partition)
+    ways = [("", "the newest"), ("offset", "from offset"), ("time", "from time"), ("height", "from height")]
+    offsets = "" if kept is None else f"{kept}, or -1h"
+    last = topic.row.partitions - 1
+    return layout.filters(
+        visit,
+        layout.field(visit, "partition", "partition", placeholder=f"0 to {last}" if last else "0", inputmode="numeric"),
+        layout.choice(visit, "by", "which", ways),
+        layout.field(visit, "at", "offset, time or height", placeholder=offsets),
+        layout.field(visit, "interest", "only rows where", placeholder="speed > 120"),
+        tag("input", type="hidden", name="read", value="1"),
+        button="read",
+    )
+
+
+def _partitions(visit: Visit, topic: Topic, chosen: int) -> Html:
+    begin = chosen - chosen % LINES
+    return layout.lines(
+        ["partition", "offsets", "last anchored", "read"],
+        [_partition(visit, topic, one) for one in range(begin, min(begin + LINES, topic.row.partitions))],
+        "The topic has no partition.",
+    )
+
+
+def _partition(visit: Visit, topic: Topic, one: int) -> list[object]:
+    kept = stretch(visit, topic, one)
+    if kept is None:
+        return [one, soft("none yet"), "", ""]
+    ways = [_way(visit, "oldest", partition=one, start=Place(kept.first)), " ", _way(visit, "newest", partition=one)]
+    known = [when(kept.anchor.time_ms), " at height ", layout.height_link(visit, kept.anchor.height)]
+    return [one, checked(str(kept)), known, ways]
+
+
+def _way(visit: Visit, text: str, **query: object) -> Html:
+    """A link that reads."""
+    state = dict.fromkeys(("by", "at", "start", "before")) | {"read": 1} | query
+    return tag("a", text, href=here(visit, **state))
+
+
+def _found(visit: Visit, topic: Topic, partition: int) -> Html:
+    kept = stretch(visit, topic, partition)
+    if kept is None:
+        return layout.nothing(
+            f"Nothing of partition {partition} was anchored yet. Publish, and it is there in a moment."
+        )
+    start, is_forward = _wanted(visit, topic, kept)
+    note = None
+    if start.offset < kept.first and is_forward:
+        note = (
+            f"Offsets {start.offset} to {kept.first - 1} were retired, as the topic's owner lets go: their bodies are"
+        )
+        note, start = f"{note} gone for good. These are the first that were kept.", Place(kept.first)
+    found: dict[bytes, Finding] = {}
+    with (
+        reading(visit, topic) as session,
+        session.subscriber(
+            topic.token,
+            partitions=(partition,),
+            start=start.offset if is_forward else kept.end,
+            interest=visit.query.get("interest", ""),
+            on_finding=lambda one: found.update({one.encode(): one}),
+            **SETTINGS,
+        ) as subscriber,
+    ):
+        now = Reading(subscriber, partition)
+        ends = [start, now.forward(start, kept.end) if is_forward else now.back(start, kept.first)]
+        schema = subscriber.schema.arrow
+    if isinstance(now.trouble, Unavailable) and not now.lines:
+        raise now.trouble
+    ways = layout.pager(
+        visit,
+        {**_STILL, "start": max(ends)} if max(ends) < Place(kept.end) else None,
+        {**_STILL, "before": min(ends)} if min(ends) > Place(kept.first) else None,
+    )
+    told = [tag("p", warning(note)) if note else None, _show_findings(visit, list(found.values()), now.trouble)]
+    return part(
+        f"Partition {partition}", told, _table(visit, topic, schema, now.lines[::-1]), _how_far(now, ends), ways
+    )
+
+
+_STILL = {"by": None, "at": None, "start": None, "before": None}
+
+
+def _how_far(now: Reading, ends: Sequence[Place]) -> Html:
+    low, high = min(ends), max(ends)
+    last = high.offset if high.row else high.offset - 1
+    seen = f"Offsets {low.offset} to {last} were looked at" if last >= low.offset else "Nothing was looked at"
+    more = "" if len(now.lines) == LINES or now.rounds else ", as many as one page reads; the links go on"
+    return tag("p", soft(f"{seen}{more}: {many(len(now.lines), 'row')}."))
+
+
+def _show_findings(visit: Visit, found: Sequence[Finding], trouble: Refused | Unavailable | None) -> Html | None:
+    """What did not hold, with where it was kept as evidence; and why it was read no further."""
+    shown = []
+    for one in found[:LINES]:
+        mark = warning if one.reason in OPEN_REASONS else bad
+        kept = one.keep(visit.viewer.identity.home)
+        shown.append(
+            tag("p", mark(one.reason), f" {one.message}. ", soft("Kept as "), tag("code", f"evidence/{kept.name}"))
+        )
+    if trouble is not None:
+        what = bad(trouble.reason) if isinstance(trouble, Refused) else warning("away")
+        shown.append(tag("p", what, f" {trouble}. ", soft(trouble.hint or "It was read no further.")))
+    return tag("div", shown, class_="trouble", role="alert") if shown else None
+
+
+def _table(visit: Visit, topic: Topic, schema: Any, lines: Sequence[Line]) -> Html:
+    names = schema.names[:COLUMNS]
+    more = len(schema.names) - len(names)
+    heads = [column(schema.field(name)) for name in names] + ([f"{more:,} more"] if more else [])
+    shown = [_line(visit, topic, names, more, one) for one in lines]
+    columns = ["place", *heads, "publisher", "sealed", "anchored"]
+    return layout.lines(columns, shown, "No row here fits: other partitions, or other offsets, may have some.")
+
+
+def _line(visit: Visit, topic: Topic, names: Sequence[str], more: int, line: Line) -> list[object]:
+    one, (offset, row) = line.received, line.place
+    where = f"topics/{topic.token.hex()}/records/{one.partition}/{offset}/{row}"
+    values = shown_row(one.batch.data, line.at, names)
+    cells = [soft("closed to you") if name in one.closed else show_value(values[name]) for name in names]
+    marks = [checked("height ", one.height)]
+    if one.late:
+        marks.append(warning("late"))
+    if one.suspect:
+        marks.append(bad("suspect"))
+    closed = sorted(set(one.closed).difference(names))
+    if closed:
+        marks.append(soft(f"{len(closed)} closed to you"))
+    whole = [link(visit, "all", where)] if more else []
+    sealed = layout.told(when(one.time_ms), by="its publisher") if one.time_ms else soft("sealed inside")
+    who = layout.principal_link(visit, one.publisher)
+    return [link(visit, f"{offset}, {row}", where), *cells, *whole, who, sealed, marks]
+
+
+# Values.
+
+
+def column(field: Any) -> str:
+    return f"{cut(field.name, NAME_CHARACTERS)} {cut(show_type(field.type), NAME_CHARACTERS)}"
+
+
+def shown_row(batch: Any, index: int, names: Sequence[str]) -> dict[str, Any]:
+    """Columns of one row, as far as the batch has them, in values that JSON holds; exact where Python's are not."""
+    part = batch.select([name for name in names if name in batch.schema.names])
+    row: dict[str, Any] = readable(part.schema, decode_row(part.schema, encode_row(part.schema, index, part)))
+    for one in part.schema:
+        if row[one.name] is not None and pa.types.is_float32(one.type):
+            row[one.name] = str(np.float32(row[one.name]))
+        elif isinstance(row[one.name], str) and pa.types.is_timestamp(one.type):
+            row[one.name] = row[one.name].replace("T", " ")
+    return row
+
+
+def show_value(value: Any, most: int = VALUE_CHARACTERS) -> Html:
+    """A value, cut where it is long."""
+    if value is None:
+        return soft("null")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return tag("span", cut(text, most))
+
+
+def cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+
+
+PAGES = (Page("topics/{token}/records", "Records", show_records, live=False),)
