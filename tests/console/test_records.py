@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html import unescape
+from html import escape, unescape
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +19,13 @@ from stack import READ, WRITE, wait_until
 from tallystick.carriers.carrier import Fetched
 from tallystick.carriers.storage import Place
 from tallystick.client.session import Session
+from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.console.layout import LINES
 from tallystick.console.pages import life, records
 from tallystick.console.viewer import Viewer, Visit
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger.contracts.topics import ERASABLE
+from tallystick.parcel.commit import CommitList
 from tallystick.parcel.prove import verify_proof
 from tallystick.record.schema import Schema
 
@@ -133,6 +136,24 @@ def test_a_burst_is_shown_whole(console: Browser, topic: Callable[..., bytes]) -
     assert [place for page in reversed(pages) for place in places(page)] == seen
 
 
+def test_rows_of_a_write_stand_where_they_were_committed(
+    world: ConsoleStack, viewer: Viewer, console: Browser, topic: Callable[..., bytes], tmp_path: Path
+) -> None:
+    token, write = topic("written", "n int64", [[{"n": 0}]]), (b"w" * 32, 7)
+    with held(tmp_path):
+        runs = PartWriter(world.car, "written", tmp_path, batch_rows_max=3).write(write, iter([[{"n": 1}] * LINES]))
+    path = f"topics/{token.hex()}/records"
+    look(viewer)
+    assert len(places(console.get(path, read=1))) == 1
+    Committer(world.car, "written", tmp_path / "c").commit(CommitList(token, *write, runs))
+    settle(world)
+    look(viewer)
+    pages = [console.get(path, read=1)]
+    pages.append(console.get(path, **way(pages[0], "older")))
+    assert [len(places(page)) for page in pages] == [LINES, 1]
+    assert len({place for page in pages for place in places(page)}) == LINES + 1
+
+
 def test_wide_and_long_rows_are_cut_and_odd_values_are_readable(console: Browser, topic: Callable[..., bytes]) -> None:
     columns = ", ".join(f"c{number:03} float64" for number in range(996))
     schema = f'at timestamp[ns, UTC], "{HOSTILE}" string, short float32, {columns}, last string'
@@ -148,6 +169,7 @@ def test_wide_and_long_rows_are_cut_and_odd_values_are_readable(console: Browser
         assert HOSTILE not in said.text
         assert len(said.body) < 150_000
     assert " end " in words(console.get(f"{path}/0/0/0", read=1, column=900))
+    assert all(len(escape(records.cut(sign * 1000, 80))) < 200 for sign in "x\"'<&")
 
 
 def test_what_was_retired_or_erased_is_said(
@@ -159,7 +181,7 @@ def test_what_was_retired_or_erased_is_said(
     wait_until(lambda: look(viewer) or "2 to 4" in console.get(path).text)
     said = console.get(path, read=1, by="offset", at=0)
     assert places(said) == [(3, 0), (2, 0)]
-    assert "Offsets 0 to 1 were retired" in words(said)
+    assert "offsets 0 to 1 were retired" in words(said)
     assert places(console.get(path, read=1)) == [(3, 0), (2, 0)]
     assert "offset 1 was retired" in unescape(console.get(f"{path}/0/1/0").text).lower()
     world.owner.authority.erase(token, world.car.identity.principal, [])

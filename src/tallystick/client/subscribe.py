@@ -74,6 +74,7 @@ class Received:
     suspect: bool  # anchored after the publisher's key was revoked
     closed: tuple[str, ...] = ()  # columns that our attributes do not open
     places: Places | None = None  # of the rows in their parcel, where an interest left some out
+    commit: int | None = None  # offset of the commit parcel by which they count, if they are of a write
 
     def _repr_html_(self) -> str:
         """In notebooks: where it comes from, and its first rows."""
@@ -377,7 +378,8 @@ class Subscriber:
         place = (self.token, placed.partition, placed.offset)
         origin = (verified.publisher, header.lane, header.sequence)
         height, time_ms, closed = 0 if anchor is None else anchor.height, header.time_ms, opened.closed
-        return [Received(batch, *place, header.hash, *origin, height, time_ms, late, suspect, closed, places)]
+        commit = None if placed.commit is None else placed.commit.offset
+        return [Received(batch, *place, header.hash, *origin, height, time_ms, late, suspect, closed, places, commit)]
 
     def _renew(self) -> None:
         """Go on under another permit where ours has ended and the right stands. Raises `Refused` where it does not."""

@@ -28,7 +28,7 @@ from tallystick.console.page import Download, Page
 from tallystick.console.pages import records
 from tallystick.console.pages.records import Stretch, Topic, number
 from tallystick.console.viewer import Visit
-from tallystick.errors import Misuse, Refused, Withheld
+from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.permits import PERMITS, Status
@@ -55,7 +55,7 @@ STEPS = (
     "Prove",
 )
 COLUMNS = 300  # of the row on one page
-ROW_CHARACTERS = 40_000  # of values, where they are few
+ROW_CHARACTERS = 30_000  # of values, where they are few
 OPERATION_HEIGHTS = 64  # before the anchor and behind, within which a node has told of what it took
 
 
@@ -150,10 +150,8 @@ class Walk:
         partition, offset = self._place
         yield f"the state's row of partition {partition}, with its proof"
         anchor = self._fetcher.anchor(partition)
-        if anchor is None or anchor.size <= offset:
-            raise Withheld(
-                f"{self._row}: anchored, as was replayed here, and not in the node's state", reason="rollback"
-            )
+        if anchor is None or anchor.size <= offset:  # were it another history, the view would have told
+            raise Unavailable(f"{self._row}: the node has not caught up with what was replayed here")
         self.anchor = anchor
         yield f"{many(anchor.size, 'parcel')} at height {anchor.height}, root {anchor.root.hex()[:16]}…"
 

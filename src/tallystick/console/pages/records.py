@@ -4,17 +4,19 @@ Reading is the one thing a viewer does here that others see: node and authority 
 first, and reads only when it is asked to (`read=1`, which the button sends), never when it is opened.
 
 What is shown passed every check of a subscriber (client/subscribe.py); what did not is a finding, in red, and kept with
-the identity's evidence. A page is a stretch of one partition, newest first, between places (offset, row): nothing falls
-out between two pages, however large the burst. Which offset belongs to a time or a height says the replayed ledger.
+the identity's evidence. A page is a stretch of one partition, newest first, between two places: nothing falls out
+between two pages, however large the burst. Which offset belongs to a time or a height says the replayed ledger.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -56,7 +58,7 @@ SETTINGS: dict[str, Any] = {
 }
 ROUNDS_MAX = 24  # of fetching for one page; what is left to read is a link
 COLUMNS = 6  # of a row beside others; its own page has all
-VALUE_CHARACTERS, NAME_CHARACTERS = 120, 40
+VALUE_CHARACTERS, NAME_CHARACTERS = 80, 24
 
 
 # Which topic, and whether it may be read.
@@ -83,6 +85,9 @@ def reading(visit: Visit, topic: Topic) -> Iterator[Session]:
     """The session over which the topic is read, for as long as a page may take."""
     with visit.viewer.asking:
         session = visit.viewer.session.over(topic.token.hex())
+        if not session.anchors:
+            hint = f"tally subscribe {quote(visit.viewer.topic_name(topic.token))} shows what it brought"
+            raise Misuse("this topic's carrier anchors nothing, and only what is anchored is shown here", hint=hint)
         with session.within(READ_S):
             yield session
 
@@ -93,7 +98,7 @@ def asking(visit: Visit, what: str) -> Html:
     return join(
         f"{what} asks the node for parcels and opens them here. It leaves an operation on the ledger in the name of ",
         tag("b", name),
-        ", for everybody who may read there. Nothing is read before the button is pressed.",
+        ", where all can see it. Nothing is read before you press the button.",
     )
 
 
@@ -108,7 +113,7 @@ def number(text: str, what: str, hint: str = "") -> int:
 
 
 class Place(NamedTuple):
-    """Between two rows: behind all that are below."""
+    """Between two rows: behind all that are below. Rows of a write stand where its commit parcel lies."""
 
     offset: int
     row: int = 0
@@ -162,12 +167,13 @@ def anchored_before(visit: Visit, topic: Topic, kept: Stretch, height: int) -> i
 
 def _wanted(visit: Visit, topic: Topic, kept: Stretch) -> tuple[Place, bool]:
     """Where the page begins, and whether it goes on to newer rows from there, or back."""
-    query, by, text = visit.query, visit.query.get("by", ""), visit.query.get("at", "").strip()
+    query, text = visit.query, visit.query.get("at", "").strip()
+    by = query.get("by") or ("offset" if is_number(text) else "time" if text else "newest")
     if "before" in query:
         return min(Place.read(query["before"]), Place(kept.end)), False
     if "start" in query:
         return min(Place.read(query["start"]), Place(kept.end)), True
-    if by == "" or (by not in ("offset", "time", "height") and not text):
+    if by == "newest":
         return Place(kept.end), False
     if by == "offset":
         offset = number(text, "offset", f"partition {kept.partition} has {kept}")
@@ -211,6 +217,7 @@ class Line(NamedTuple):
     place: Place
     received: Received
     at: int  # in its batch
+    row: int  # in its parcel
 
 
 @dataclass
@@ -249,14 +256,19 @@ class Reading:
         return end
 
     def _lines(self, start: Place, end: Place) -> Iterator[Line]:
+        counted = Counter[int]()  # rows of writes, by their commit parcels
         while self._position() < end.offset + (end.row > 0) and self.rounds and self.trouble is None:
-            before = self._position()
-            for one in self._poll():
-                for index in range(one.batch.rows):
-                    place = Place(one.offset, index if one.places is None else int(one.places[index]))
+            before, received = self._position(), self._poll()
+            for one in received:
+                for at in range(one.batch.rows):
+                    row = at if one.places is None else int(one.places[at])
+                    place = Place(one.offset, row)
+                    if one.commit is not None:
+                        place = Place(one.commit, counted[one.commit])
+                        counted[one.commit] += 1
                     if start <= place < end:
-                        yield Line(place, one, index)
-            if self._position() == before:
+                        yield Line(place, one, at, row)
+            if not received and self._position() == before:
                 return
 
     def _poll(self) -> list[Received]:
@@ -330,16 +342,13 @@ def _way(visit: Visit, text: str, **query: object) -> Html:
 def _found(visit: Visit, topic: Topic, partition: int) -> Html:
     kept = stretch(visit, topic, partition)
     if kept is None:
-        return layout.nothing(
-            f"Nothing of partition {partition} was anchored yet. Publish, and it is there in a moment."
-        )
+        return layout.nothing(f"Nothing of partition {partition} was anchored yet.")
     start, is_forward = _wanted(visit, topic, kept)
     note = None
     if start.offset < kept.first and is_forward:
-        note = (
-            f"Offsets {start.offset} to {kept.first - 1} were retired, as the topic's owner lets go: their bodies are"
-        )
-        note, start = f"{note} gone for good. These are the first that were kept.", Place(kept.first)
+        gone = f"offsets {start.offset} to {kept.first - 1} were retired"
+        note = tag("p", warning(gone), " The topic's owner let them go; these are the first that were kept.")
+        start = Place(kept.first)
     found: dict[bytes, Finding] = {}
     with (
         reading(visit, topic) as session,
@@ -362,10 +371,9 @@ def _found(visit: Visit, topic: Topic, partition: int) -> Html:
         {**_STILL, "start": max(ends)} if max(ends) < Place(kept.end) else None,
         {**_STILL, "before": min(ends)} if min(ends) > Place(kept.first) else None,
     )
-    told = [tag("p", warning(note)) if note else None, _show_findings(visit, list(found.values()), now.trouble)]
-    return part(
-        f"Partition {partition}", told, _table(visit, topic, schema, now.lines[::-1]), _how_far(now, ends), ways
-    )
+    told = note, _show_findings(visit, list(found.values()), now.trouble)
+    shown = _table(visit, topic, schema, now.lines[::-1])
+    return part(f"Partition {partition}", *told, shown, _how_far(now, ends), ways)
 
 
 _STILL = {"by": None, "at": None, "start": None, "before": None}
@@ -384,10 +392,8 @@ def _show_findings(visit: Visit, found: Sequence[Finding], trouble: Refused | Un
     shown = []
     for one in found[:LINES]:
         mark = warning if one.reason in OPEN_REASONS else bad
-        kept = one.keep(visit.viewer.identity.home)
-        shown.append(
-            tag("p", mark(one.reason), f" {one.message}. ", soft("Kept as "), tag("code", f"evidence/{kept.name}"))
-        )
+        kept = tag("code", f"evidence/{one.keep(visit.viewer.identity.home).name}")
+        shown.append(tag("p", mark(one.reason), f" {one.message}. ", soft("Kept as "), kept))
     if trouble is not None:
         what = bad(trouble.reason) if isinstance(trouble, Refused) else warning("away")
         shown.append(tag("p", what, f" {trouble}. ", soft(trouble.hint or "It was read no further.")))
@@ -404,8 +410,8 @@ def _table(visit: Visit, topic: Topic, schema: Any, lines: Sequence[Line]) -> Ht
 
 
 def _line(visit: Visit, topic: Topic, names: Sequence[str], more: int, line: Line) -> list[object]:
-    one, (offset, row) = line.received, line.place
-    where = f"topics/{topic.token.hex()}/records/{one.partition}/{offset}/{row}"
+    one = line.received
+    where = f"topics/{topic.token.hex()}/records/{one.partition}/{one.offset}/{line.row}"
     values = shown_row(one.batch.data, line.at, names)
     cells = [soft("closed to you") if name in one.closed else show_value(values[name]) for name in names]
     marks = [checked("height ", one.height)]
@@ -419,7 +425,7 @@ def _line(visit: Visit, topic: Topic, names: Sequence[str], more: int, line: Lin
     whole = [link(visit, "all", where)] if more else []
     sealed = layout.told(when(one.time_ms), by="its publisher") if one.time_ms else soft("sealed inside")
     who = layout.principal_link(visit, one.publisher)
-    return [link(visit, f"{offset}, {row}", where), *cells, *whole, who, sealed, marks]
+    return [link(visit, f"{one.offset}, {line.row}", where), *cells, *whole, who, sealed, marks]
 
 
 # Values.
@@ -450,7 +456,11 @@ def show_value(value: Any, most: int = VALUE_CHARACTERS) -> Html:
 
 
 def cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+    """A text that takes at most twice so many bytes of markup, where it is not of another alphabet."""
+    kept = text[:most]
+    if len(escape(kept)) > 2 * most:
+        kept = kept[: most // 4]
+    return text if len(kept) == len(text) else f"{kept}… ({len(text):,} characters)"
 
 
 PAGES = (Page("topics/{token}/records", "Records", show_records, live=False),)
