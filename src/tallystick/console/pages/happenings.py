@@ -41,8 +41,11 @@ from tallystick.trust.promise import Promise
 from tallystick.trust.right import Right
 from tallystick.wire import is_number
 
-LOOKED_MAX = 1000
+LOOKED_MAX = 600  # entries: some 25 ms
 _AT_ONCE = 10  # transactions
+_REASON = 5  # of an operation's fields
+
+Place = tuple[int, int]  # height and index
 
 # By the name in the address: what it is called, and how grave it is.
 KINDS: dict[str, tuple[str, Callable[..., Html]]] = {
@@ -92,10 +95,8 @@ def show_happenings(visit: Visit) -> Html:
         choice(visit, "kind", "kind", [("", "all"), *((key, one[0]) for key, one in KINDS.items())]),
         field(visit, "reason", "reason of refusal", placeholder="no-right"),
     )
-    how_far = (
-        f"the newest {looked:,} entries" if before is None else f"{looked:,} entries below {before[0]}/{before[1]}"
-    )
-    none = f"Nothing of this kind is among {how_far}; the page shows what comes within two seconds of its block."
+    below = "" if before is None else f" below {before[0]}/{before[1]}"
+    none = f"Nothing of this kind is among the newest {looked:,} entries{below}; what comes is shown here at once."
     lead = (
         "What was refused, revoked, erased or proved against somebody, as the contracts' replay here gives it, newest "
         f"first. An anchor is late {LATE_S:.0f} s after the node says that it took the parcel."
@@ -103,9 +104,6 @@ def show_happenings(visit: Visit) -> Html:
     shown = lines(["when", "what", "who", "topic", "entry"], rows, none)
     older = None if last is None else {"before": f"{last[0]}/{last[1]}"}
     return join(heading("As it happens", lead), form, shown, pager(visit, None, older))
-
-
-Place = tuple[int, int]  # height and index
 
 
 def _before(visit: Visit) -> Place | None:
@@ -120,7 +118,7 @@ def _before(visit: Visit) -> Place | None:
 
 def _is_wanted(wanted: str, reason: str, kinds: list[str], item: AuditItem) -> bool:
     if reason:
-        return "refused" in kinds and item.fields[5] == reason and wanted in ("", *kinds)
+        return "refused" in kinds and item.fields[_REASON] == reason and wanted in ("", *kinds)
     return wanted in kinds or (bool(kinds) and not wanted)
 
 

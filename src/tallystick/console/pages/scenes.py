@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from tallystick.console.layout import (
@@ -91,7 +92,7 @@ def show_scene(visit: Visit) -> Html:
     if file is None:
         return join(title, facts(known))
     way = tag("p", link(visit, "download the file", f"scenes/{number}/file"))
-    kept = part("What was kept", way, in_words(file.read_bytes()), command(f"tally inspect {file}"))
+    kept = part("What was kept", way, in_words(file.read_bytes()), command(f"tally inspect {quote(str(file))}"))
     return join(title, facts(known), kept)
 
 
