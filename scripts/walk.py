@@ -45,6 +45,7 @@ tally() {
       if [[ " $* " == *" --port "* ]]; then serve "$@"
       else serve "$@" --port $NODE_PORT --authority-port $AUTHORITY_PORT; fi ;;
     "notary "*) serve "$@" --port $NODE_PORT ;;
+    "console "*) serve "$@" ;;
     "witness run" | "chain run" | "overlay up" | "mesh up" | "ota mirror") serve "$@" ;;
     "dev "*) echo "$2 down $PWD/$4" >> "$WALK/engines"; command tally "$@" ;;
     *) command tally "$@" ;;

@@ -15,6 +15,7 @@ GUIDES = ROOT / "docs" / "guides"
 _BEGIN = ("README.md", "quickstart.md")
 PLAIN = (
     *_BEGIN,
+    "console.md",
     "policies.md",
     "interests.md",
     "fleet.md",
