@@ -17,10 +17,10 @@ from console_stack import Browser
 from crowd import Crowd, crowd
 from ledger_world import HOSPITAL, Actor, seed
 
+from tallystick.console.health import PAUSE_S, ask_health
 from tallystick.console.mirror import Mirror
 from tallystick.console.pages import flow
-from tallystick.console.parts import PAUSE_S, ask_parts
-from tallystick.console.recent import Lag, Recent, recent
+from tallystick.console.recent import GroupLag, Recent, recent
 from tallystick.console.viewer import Viewer, Visit
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
@@ -37,7 +37,7 @@ class Scene:
         self.mirror.follow(self.crowd)
         return recent(self.mirror)
 
-    def lag(self, group: int = 0) -> Lag:
+    def lag(self, group: int = 0) -> GroupLag:
         """Of a group in partition 0 of its topic."""
         token, identifier = self.crowd.tokens[group + 1], seed(f"group {group}")[:16]
         found, _ = self.look().lags({token}, 100)
@@ -69,7 +69,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(flow, "ask_parts", lambda _viewer: [])  # nobody answers for a ledger alone
+    monkeypatch.setattr(flow, "ask_health", lambda _viewer: [])  # nobody answers for a ledger alone
     found = crowd(tmp_path, topics=4, principals=8)
     with (
         closing(found.ledger),
@@ -192,16 +192,16 @@ def test_a_part_that_is_away_is_shown_with_since_when(viewer: Viewer) -> None:
     gone = replace(viewer.identity, node_urls=("http://127.0.0.1:9",))
     session: Any = SimpleNamespace(identity=gone, clock=clock, entropy=viewer.session.entropy)
     own = Viewer(session, viewer.mirror)
-    node, authority = ask_parts(own)
+    node, authority = ask_health(own)
     assert node.trouble.startswith("the node away")
     assert not authority.trouble
     assert authority.counts
     clock.at, clock.now_ms = 2 * PAUSE_S, 60_000
-    assert ask_parts(own)[0].since_ms == node.since_ms == 1_000
+    assert ask_health(own)[0].since_ms == node.since_ms == 1_000
 
 
 def test_parts_are_not_asked_more_often_than_every_few_seconds(viewer: Viewer) -> None:
-    assert ask_parts(viewer) is ask_parts(viewer)
+    assert ask_health(viewer) is ask_health(viewer)
 
 
 def test_the_page_is_made_again_without_asking_the_ledger_anew(visit: Callable[..., Visit]) -> None:

@@ -49,7 +49,7 @@ Points = defaultdict[tuple[Any, ...], deque[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class GroupLag:
     """How far a group is behind in one partition."""
 
     group: bytes
@@ -126,7 +126,7 @@ class Recent:
         kind, fields, at_ms = item.kind, item.fields, item.time_ms
         if kind == EntryKind.OPERATION:
             _, operator, _, token, operation, reason, _, count, partition, _, end, *_ = fields
-            if reason:
+            if operation == Right.WRITE and reason:
                 self._refused[at_ms // _BIN_MS, token, operator] += count
             elif operation == Right.WRITE and end:
                 self._parcels[at_ms // _BIN_MS, token, operator, partition] += count
@@ -185,7 +185,7 @@ class Recent:
         return found
 
     def refused(self, tokens: Collection[bytes]) -> Counter[tuple[bytes, bytes]]:
-        """Refusals of these minutes by topic and operator."""
+        """Refused publishing of these minutes by topic and operator."""
         found: Counter[tuple[bytes, bytes]] = Counter()
         for (_, token, operator), count in list(self._refused.items()):
             if token in tokens:
@@ -205,7 +205,7 @@ class Recent:
         found = [(group, row) for (group,), row in self.rows(GROUPS) if any(one in tokens for one in row.tokens)]
         return [(group, row.live_at(self.now_ms)) for group, row in found]
 
-    def lags(self, tokens: Collection[bytes], most: int) -> tuple[list[Lag], int]:
+    def lags(self, tokens: Collection[bytes], most: int) -> tuple[list[GroupLag], int]:
         """The places of groups that are furthest behind in these topics, and how many places there are."""
         found = []
         for group, row in self.groups(tokens):
@@ -214,11 +214,11 @@ class Recent:
                 for partition in range(0 if topic is None else topic.partitions):
                     moved, anchor = self.row(OFFSETS, group, token, partition), self.row(ANCHORS, token, partition)
                     size, offset = 0 if anchor is None else anchor.size, 0 if moved is None else moved.offset
-                    found.append(Lag(group, token, partition, offset, max(0, size - offset)))
+                    found.append(GroupLag(group, token, partition, offset, max(0, size - offset)))
         found.sort(key=lambda lag: -lag.parcels)
         return [self._with_times(lag) for lag in found[:most]], len(found)
 
-    def _with_times(self, lag: Lag) -> Lag:
+    def _with_times(self, lag: GroupLag) -> GroupLag:
         place, ago_ms = (lag.token, lag.partition), self.now_ms - TREND_MS
         sample = [(at_ms, size) for at_ms, size in self._mirror.row(SAMPLES(*place)) or []]
         anchor = self.row(ANCHORS, *place)
@@ -230,7 +230,7 @@ class Recent:
         earlier = bisect_right(points, ago_ms, key=lambda point: point[0])
         is_known = self.since_ms <= ago_ms and bool(earlier or sample)
         before = max(0, (points[earlier - 1][1] if earlier else 0) - offset) if is_known else None
-        return Lag(lag.group, *place, lag.offset, lag.parcels, oldest, before)
+        return GroupLag(lag.group, *place, lag.offset, lag.parcels, oldest, before)
 
 
 _KEPT: WeakKeyDictionary[Mirror, Recent] = WeakKeyDictionary()

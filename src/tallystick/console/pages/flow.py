@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
+from tallystick.console.health import Health, ask_health
 from tallystick.console.layout import (
     LINES,
     bad,
@@ -15,30 +16,23 @@ from tallystick.console.layout import (
     field,
     filters,
     heading,
-    lines,
     nothing,
     part,
-    principal_link,
     soft,
     told,
-    topic_link,
-    warning,
     when,
 )
 from tallystick.console.page import Page
-from tallystick.console.pages.topics import find_topic, group_link, group_names, visible_topics
-from tallystick.console.parts import Part, ask_parts
-from tallystick.console.recent import Lag, Recent, recent
+from tallystick.console.pages.groups import Traffic
+from tallystick.console.pages.topics import find_topic, visible_topics
+from tallystick.console.recent import GroupLag, recent
 from tallystick.console.viewer import Visit
 from tallystick.ledger.contracts.anchors import ANCHORS, AnchorRow
 from tallystick.ledger.contracts.topics import TopicRow
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import amount, many
-from tallystick.trust.permit import Operation
 
-SILENT_MS = 120_000
 _BOXES = 10  # of a column
-_ROWS = 20  # of a table
 _WIDE, _HIGH, _GAP, _STEP, _TOP = 184, 44, 44, 56, 30  # of boxes, in pixels
 _CHARACTERS = 22
 _K = TypeVar("_K")
@@ -49,13 +43,13 @@ def show_flow(visit: Visit) -> Html:
     every = visible_topics(visit)
     asked = visit.query.get("topic")
     topics = {token: every[token] for token in [find_topic(visit, asked)]} if asked else every
-    parts = part("Nodes and authority", tag("div", [_part(one) for one in ask_parts(visit.viewer)], class_="grid"))
+    parts = part("Nodes and authority", tag("div", [_part(one) for one in ask_health(visit.viewer)], class_="grid"))
     lead = f"Of the last {amount(at_hand.minutes * 60, 'seconds')} of block time, by operations, anchors and offsets."
     top = heading("Flow", lead), _filter(visit, every)
     if not topics:
         none = nothing("There is no topic yet that this identity owns or may describe; its owner grants the right.")
         return join(*top, none, parts)
-    flow = _Flow(visit, at_hand, topics)
+    flow = _Flow(visit, topics)
     return join(*top, flow.tiles(), flow.picture(), flow.tables(), parts)
 
 
@@ -73,31 +67,16 @@ class _Unit(NamedTuple):
     partition: int = -1
 
 
-class _Flow:
-    def __init__(self, visit: Visit, at_hand: Recent, topics: dict[bytes, TopicRow]) -> None:
-        self.visit, self.recent, self.topics = visit, at_hand, topics
-        self.is_one = len(topics) == 1
-        self.published, self.refused = at_hand.published(topics), at_hand.refused(topics)
-        self.lags, self.places = at_hand.lags(topics, _ROWS)
-        self.groups = group_names(visit)
-        self.by_place = Counter[tuple[bytes, int]]()
-        for (token, _, partition), count in self.published.items():
-            self.by_place[token, partition] += count
-        live = at_hand.live_permits(topics)
-        self.live = dict.fromkeys((row.token, row.principal) for _, row in live if row.operation == Operation.ADVERTISE)
-        last_ms, late_ms = at_hand.last_ms, at_hand.now_ms - SILENT_MS
-        self.silent = dict.fromkeys(place for place in self.live if last_ms.get(place, at_hand.since_ms) < late_ms)
-        self.by_publisher = Counter[tuple[bytes, bytes]]()  # with those who were only refused
-        for (token, publisher, _), count in self.published.items():
-            self.by_publisher[token, publisher] += count
-        for place in self.refused:
-            self.by_publisher[place] += 0
+class _Flow(Traffic):
+    @property
+    def _is_one(self) -> bool:
+        return len(self.topics) == 1
+
+    def _pace(self, count: int) -> str:
+        return f"{self.rate(count)} a minute"
 
     def _unit(self, token: bytes, partition: int) -> _Unit:
-        return _Unit(token, partition) if self.is_one else _Unit(token)
-
-    def _rate(self, count: int) -> str:
-        return f"{amount(round(count / self.recent.minutes, 1))} a minute"
+        return _Unit(token, partition) if self._is_one else _Unit(token)
 
     def tiles(self) -> Html:
         """The whole in a few numbers."""
@@ -106,10 +85,13 @@ class _Flow:
         waits = [lag.oldest_ms for lag in self.lags if lag.parcels and lag.oldest_ms is not None]
         waited = amount((self.recent.now_ms - min(waits, default=self.recent.now_ms)) / 1000, "seconds")
         numbers = [
-            (amount(round(self.published.total() / self.recent.minutes, 1)), "parcels a minute"),
-            (amount(self.refused.total()), "refused in these minutes"),
+            (self.rate(self.published.total()), "parcels a minute"),
+            (amount(self.refused.total()), "publishing refused in these minutes"),
             (amount(len(self.silent)), f"of {many(len(self.live), 'publisher')} with leave silent"),
-            (f"{amount(worst)}, {waited}", "parcels that a group is behind at most, and how long the oldest waits"),
+            (
+                f"{amount(worst)}, {waited}",
+                "parcels that a group is behind at most in a partition, and how long the oldest waits",
+            ),
         ]
         if trust.witnesses:
             names = f" ({', '.join(cosigners)})" if cosigners else ""
@@ -120,7 +102,6 @@ class _Flow:
     # The picture.
 
     def picture(self) -> Html:
-        name = self.visit.viewer.principal_name
         lanes, people, units = Counter[tuple[bytes, _Unit]](), Counter[bytes](), Counter[_Unit]()
         for (token, publisher, partition), count in self.published.items():
             unit = self._unit(token, partition)
@@ -129,24 +110,26 @@ class _Flow:
             units[unit] += count
         for lag in self.lags:
             units[self._unit(lag.token, lag.partition)] += 0
-        for token, number in islice(self._places(), _BOXES):
+        for token, number in islice(self.places(), _BOXES):
             units[self._unit(token, number)] += 0
         for _, publisher in islice(self.silent, _BOXES):
             people[publisher] += 0
         shown = [unit for unit, _ in units.most_common(_BOXES)]
-        behind: dict[tuple[_Unit, bytes], list[Lag]] = {}
+        behind: dict[tuple[_Unit, bytes], list[GroupLag]] = {}
         for lag in self.lags:
             behind.setdefault((self._unit(lag.token, lag.partition), lag.group), []).append(lag)
         readers = list(dict.fromkeys(lag.group for lag in self.lags))
         called = {one: self.groups.get(one) or f"{one.hex()[:12]}…" for one in readers}
         columns = [
-            _column("publishers", [_Box(one, name(one), self._said_of(one, n)) for one, n in _top(people)]),
-            _column("lanes", [_Box(key, f"to {self._called(key[1])}", self._rate(n)) for key, n in _top(lanes)]),
+            _column("publishers", [_Box(one, self._name(one), self._said_of(one, n)) for one, n in _top(people)]),
+            _column("lanes", [_Box(key, f"to {self._called(key[1])}", self._pace(n)) for key, n in _top(lanes)]),
             _column("partitions", [_Box(("p", one), *self._partition(one, units[one])) for one in shown]),
             _column("anchors", [_Box(("a", one), *self._anchor(one)) for one in shown]),
             _column("groups", [_Box(("g", one), called[one], self._behind(one)) for one in readers]),
         ]
-        most = [len(people), len(lanes), len(units), len(units), len(readers)]
+        everybody = {publisher for _, publisher in self.by_publisher.keys() | self.silent}
+        rows = sum(row.partitions for row in self.topics.values()) if self._is_one else len(self.topics)
+        most = [len(everybody), len(lanes), rows, rows, len(self.recent.groups(self.topics))]
         ways = [_Way(0, key[0], key, n) for key, n in lanes.items()]
         ways += [_Way(1, key, ("p", key[1]), n) for key, n in lanes.items()]
         ways += [_Way(2, ("p", one), ("a", one), units[one]) for one in shown]
@@ -156,24 +139,22 @@ class _Flow:
         ]
         return _draw(columns, most, ways)
 
+    def _name(self, publisher: bytes) -> str:
+        viewer = self.visit.viewer
+        return viewer.principal_name(publisher) if viewer.knows(publisher) else f"{publisher.hex()[:12]}…"
+
     def _called(self, unit: _Unit) -> str:
-        return f"partition {unit.partition}" if self.is_one else self.visit.viewer.topic_name(unit.token)
+        return f"partition {unit.partition}" if self._is_one else self.visit.viewer.topic_name(unit.token)
 
     def _said_of(self, publisher: bytes, count: int) -> str:
         refused = sum(n for (_, operator), n in self.refused.items() if operator == publisher)
         is_silent = not count and any((token, publisher) in self.silent for token in self.topics)
-        said = "silent" if is_silent else self._rate(count)
+        said = "silent" if is_silent else self._pace(count)
         return f"{said}, {amount(refused)} refused" if refused else said
-
-    def _places(self) -> Iterator[tuple[bytes, int]]:
-        """All partitions, the busiest first."""
-        busy = [place for place, _ in self.by_place.most_common()]
-        rest = ((token, number) for token, row in self.topics.items() for number in range(row.partitions))
-        return chain(busy, (place for place in rest if place not in self.by_place))
 
     def _partition(self, unit: _Unit, count: int) -> tuple[str, str]:
         number = self.topics[unit.token].partitions
-        return self._called(unit), self._rate(count) if self.is_one else f"{many(number, 'partition')}"
+        return self._called(unit), self._pace(count) if (len(self.topics) == 1) else f"{many(number, 'partition')}"
 
     def _anchor(self, unit: _Unit) -> tuple[str, str]:
         rows = [row for _, row in self._anchors(unit.token) if unit.partition in (-1, _)]
@@ -192,66 +173,8 @@ class _Flow:
             f"{amount(sum(lag.parcels for lag in mine))} behind" if any(lag.parcels for lag in mine) else "up to date"
         )
 
-    # The same as text.
 
-    def tables(self) -> Html:
-        publishing = [place for place, _ in self.by_publisher.most_common(_ROWS) if place not in self.silent]
-        ranked = [*islice(self.silent, _ROWS - min(len(publishing), _ROWS // 2)), *publishing][:_ROWS]
-        everybody = len(self.by_publisher.keys() | self.silent)
-        publishers = lines(
-            ["publisher", "topic", "parcels a minute", "refused a minute", "last published"],
-            [self._publisher(one, self.by_publisher[one]) for one in ranked],
-            "Nobody has leave to publish, and nobody did in these minutes.",
-            numbers=(2, 3),
-        )
-        partitions = lines(
-            ["topic", "partition", "parcels a minute", "parcels anchored", "newest anchor"],
-            [self._place(*one) for one in islice(self._places(), _ROWS)],
-            "No partitions.",
-            numbers=(1, 2, 3),
-        )
-        groups = lines(
-            ["group", "topic", "partition", "offset", "parcels behind", "its oldest unread waits", "trend"],
-            [self._lag(lag) for lag in self.lags],
-            "No group reads here: the first subscriber that names one makes it.",
-            numbers=(2, 3, 4),
-        )
-        return join(
-            part("Publishers", _and_more(everybody), publishers),
-            part("Partitions and anchors", _and_more(sum(row.partitions for row in self.topics.values())), partitions),
-            part("Groups", _and_more(self.places), groups),
-        )
-
-    def _publisher(self, place: tuple[bytes, bytes], count: int) -> list[object]:
-        token, publisher = place
-        last_ms = self.recent.last_ms.get(place)
-        last: object = soft("not since ", when(self.recent.since_ms)) if last_ms is None else when(last_ms)
-        if place in self.silent:
-            last = tag("span", warning("silent"), " ", last)
-        numbers = [amount(round(n / self.recent.minutes, 1)) for n in (count, self.refused[place])]
-        refused = bad(numbers[1]) if self.refused[place] else numbers[1]
-        return [principal_link(self.visit, publisher), topic_link(self.visit, token), numbers[0], refused, last]
-
-    def _place(self, token: bytes, partition: int) -> list[object]:
-        anchor, count = self.recent.row(ANCHORS, token, partition), self.by_place[token, partition]
-        rate = amount(round(count / self.recent.minutes, 1))
-        age = soft("none yet") if anchor is None else when(anchor.time_ms)
-        return [topic_link(self.visit, token), partition, rate, amount(0 if anchor is None else anchor.size), age]
-
-    def _lag(self, lag: Lag) -> list[object]:
-        waits: object = soft("nothing waits")
-        if lag.parcels and lag.oldest_ms is not None:
-            waits = amount((self.recent.now_ms - lag.oldest_ms) / 1000, "seconds")
-        trend = warning(lag.trend) if lag.trend == "growing" else lag.trend or soft("–")
-        name = group_link(self.visit, lag.group, self.groups)
-        return [name, topic_link(self.visit, lag.token), lag.partition, lag.offset, amount(lag.parcels), waits, trend]
-
-
-def _and_more(count: int) -> Html | None:
-    return soft(f"The first {_ROWS} of {amount(count)}; choose one topic to see its own.") if count > _ROWS else None
-
-
-def _part(one: Part) -> Html:
+def _part(one: Health) -> Html:
     who = f"the {one.name}"
     if one.trouble:
         state: Html = join(bad("away or not ready"), " since ", when(one.since_ms), ": ", told(one.trouble, by=who))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from shlex import quote
 
 from tallystick import wire
-from tallystick.client.group import group_id, known_names
 from tallystick.client.spans import show_keeping, show_ms
 from tallystick.client.words import decode, describe
 from tallystick.console.layout import (
@@ -39,6 +38,7 @@ from tallystick.console.layout import (
     when,
 )
 from tallystick.console.page import Page
+from tallystick.console.pages.groups import Traffic, group_names
 from tallystick.console.recent import recent
 from tallystick.console.schemas import ask_columns
 from tallystick.console.viewer import Visit
@@ -111,16 +111,6 @@ def _may_describe(visit: Visit, token: bytes) -> bool:
     return row is not None and (is_owner(visit, row) or token in indexed(visit.mirror.row(INDEXES(me)), Right.DESCRIBE))
 
 
-def group_names(visit: Visit) -> dict[bytes, str]:
-    """The groups whose names the viewer used: the ledger has hashes of them."""
-    identity = visit.viewer.identity
-    return {group_id(identity.tenant, name): name for name in known_names(identity.home)}
-
-
-def group_link(visit: Visit, group: bytes, names: dict[bytes, str]) -> object:
-    return names.get(group) or short(group)
-
-
 def show_topics(visit: Visit) -> Html:
     wanted = visit.query.get("name", "").casefold()
     every = visible_topics(visit)
@@ -165,9 +155,8 @@ def show_topic(visit: Visit) -> Html:
         part("Schema and closed columns", *_columns(visit, token, row)),
         part("Rights", _rights(visit, token)),
         part("Permits that stand", _permits(visit, token)),
-        part("Partitions", _partitions(visit, token, row)),
-        part("Lanes", _lanes(visit, token)),
-        part("Groups", _groups(visit, token)),
+        Traffic(visit, {token: row}).tables(),
+        part("What went", _marks(visit, token, row)),
         part("Epochs", _epochs(visit, token)),
         part("Erased", _erasures(visit, token)) if row.flags & ERASABLE else None,
         part("What you may do", *_commands(visit, token, row)),
@@ -274,53 +263,17 @@ def _permits(visit: Visit, token: bytes) -> Html:
     return join(soft(f"The newest {LINES} of {amount(len(found))}.") if len(found) > LINES else None, shown)
 
 
-def _partitions(visit: Visit, token: bytes, row: TopicRow) -> Html:
-    rows: list[list[object]] = []
-    for number in range(min(row.partitions, LINES)):
-        anchor, retired = visit.mirror.row(ANCHORS(token, number)), visit.mirror.row(RETIRED(token, number))
-        released = visit.mirror.row(RELEASED(token, number))
-        marks = [
-            tag("span", f"{word} below {mark.below} at height ", height_link(visit, mark.height), ". ")
-            for word, mark in (("retired", retired), ("released", released))
-            if mark is not None
-        ]
-        size: list[object] = [0, soft("none yet"), ""]
-        if anchor is not None:
-            size = [amount(anchor.size), when(anchor.time_ms), height_link(visit, anchor.height)]
-        rows.append([number, *size, tag("span", marks) if marks else soft("all is there")])
-    columns = ["partition", "parcels anchored", "newest anchor", "height", "what went"]
-    return lines(columns, rows, "No partitions.", numbers=(0, 1, 3))
-
-
-def _lanes(visit: Visit, token: bytes) -> Html:
-    at_hand = recent(visit.mirror)
-    counted = at_hand.published({token}).most_common(LINES)
+def _marks(visit: Visit, token: bytes, row: TopicRow) -> Html:
     rows = [
-        [principal_link(visit, publisher), partition, amount(count), when(at_hand.last_ms[token, publisher])]
-        for (_, publisher, partition), count in counted
+        [number, word, mark.below, height_link(visit, mark.height)]
+        for number in range(row.partitions)
+        for word, mark in (
+            ("retired by its carrier", visit.mirror.row(RETIRED(token, number))),
+            ("released by the owner", visit.mirror.row(RELEASED(token, number))),
+        )
+        if mark is not None
     ]
-    lead = f"The ledger tells a publisher's parcels by partition: those of {amount(at_hand.minutes * 60, 'seconds')}."
-    none = "Nobody published in these minutes."
-    return join(soft(lead), lines(["publisher", "partition", "parcels", "last"], rows, none, numbers=(1, 2)))
-
-
-def _groups(visit: Visit, token: bytes) -> Html:
-    at_hand, names = recent(visit.mirror), group_names(visit)
-    members = dict(at_hand.groups({token}))
-    found, _ = at_hand.lags({token}, LINES)
-    rows = [
-        [
-            group_link(visit, lag.group, names),
-            len(members[lag.group].members),
-            lag.partition,
-            lag.offset,
-            amount(lag.parcels),
-            lag.trend or soft("–"),
-        ]
-        for lag in found
-    ]
-    columns = ["group", "members", "partition", "offset", "parcels behind", "trend"]
-    return lines(columns, rows, "No group reads it.", numbers=(1, 2, 3, 4))
+    return lines(["partition", "what", "below offset", "height"], rows[:LINES], "All is there.", numbers=(0, 2, 3))
 
 
 def _epochs(visit: Visit, token: bytes) -> Html:

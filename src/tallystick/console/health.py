@@ -1,4 +1,4 @@
-"""How the parts that an identity asks are, by their own word: node and authority, `/health` and `/metrics`.
+"""How the processes that an identity asks are, by their own word: node and authority, `/health` and `/metrics`.
 
 They are asked at most every few seconds, whoever looks at a page, and whoever does not answer holds a page up for two
 seconds. Nothing here is proved, and nothing is decided by it.
@@ -25,7 +25,7 @@ _COUNTS_MAX = 100
 
 
 @dataclass(frozen=True)
-class Part:
+class Health:
     """What was told of one process."""
 
     name: str
@@ -38,27 +38,27 @@ class Part:
 class _Asked:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.parts: list[Part] = []
+        self.found: list[Health] = []
         self.at = float("-inf")
 
 
 _KEPT: WeakKeyDictionary[Viewer, _Asked] = WeakKeyDictionary()
 
 
-def ask_parts(viewer: Viewer) -> list[Part]:
+def ask_health(viewer: Viewer) -> list[Health]:
     """The nodes and the authority of the viewer's identity, as they last said they are."""
     asked = _KEPT.setdefault(viewer, _Asked())
     with asked.lock:
         if viewer.clock.monotonic() - asked.at > PAUSE_S:
-            identity, before = viewer.identity, {one.url: one for one in asked.parts}
+            identity, before = viewer.identity, {one.url: one for one in asked.found}
             authority = Address(identity.authority_url, identity.authority.subject, identity.authority.verify_key)
             known = [("node", one) for one in addresses(identity)] + [("authority", authority)]
-            asked.parts = [_ask(viewer, name, one, before.get(one.url)) for name, one in known]
+            asked.found = [_ask(viewer, name, one, before.get(one.url)) for name, one in known]
             asked.at = viewer.clock.monotonic()
-        return asked.parts
+        return asked.found
 
 
-def _ask(viewer: Viewer, name: str, address: Address, before: Part | None) -> Part:
+def _ask(viewer: Viewer, name: str, address: Address, before: Health | None) -> Health:
     trouble, counts = "", dict[str, Any]()
     try:
         with HttpClient([address], None, viewer.clock, viewer.session.entropy) as http, http.within(_PATIENCE_S):
@@ -69,4 +69,4 @@ def _ask(viewer: Viewer, name: str, address: Address, before: Part | None) -> Pa
     except (TallystickError, ValueError) as error:  # what is no /metrics is no reason to show none of the rest
         trouble = trouble or f"the {name}: {error}"
     since_ms = before.since_ms if before is not None and before.trouble else viewer.now_ms
-    return Part(name, address.url, trouble, since_ms if trouble else 0, dict(list(counts.items())[:_COUNTS_MAX]))
+    return Health(name, address.url, trouble, since_ms if trouble else 0, dict(list(counts.items())[:_COUNTS_MAX]))
