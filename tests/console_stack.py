@@ -32,7 +32,8 @@ from tallystick.console.mirror import LedgerWay, Mirror
 from tallystick.console.pages import PAGES
 from tallystick.console.viewer import Viewer, Visit
 from tallystick.errors import Refused
-from tallystick.runtime.router import Routes
+from tallystick.runtime.router import Request, Routes
+from tallystick.runtime.sources import Entropy
 
 TOPIC, SCHEMA = "brakes", "vin string, seq int64 not null, speed float32"
 ROWS = 4  # one a parcel
@@ -72,9 +73,9 @@ class ConsoleStack(Stack):
             yield viewer
 
     @contextmanager
-    def serving(self, viewer: Viewer, *, live: bool = False) -> Iterator[Browser]:
+    def serving(self, viewer: Viewer, *, live: bool = False, path: str = "") -> Iterator[Browser]:
         """A console on a thread, with whoever was let in. A `live` one follows the ledger."""
-        door = Door("/" + self.entropy.bytes(16).hex(), self.entropy)
+        door = WatchedDoor(path or "/" + self.entropy.bytes(16).hex(), self.entropy)
         console = Console(viewer, door)
         thread = threading.Thread(target=console.run, name="console", daemon=True)
         thread.start()
@@ -124,10 +125,23 @@ class Said:
         return self.body.decode()
 
 
+class WatchedDoor(Door):
+    """Keeps how each request was judged, as it was: "in" or "out"."""
+
+    def __init__(self, path: str, entropy: Entropy) -> None:
+        super().__init__(path, entropy)
+        self.judged: list[str] = []
+
+    def check(self, request: Request) -> None:
+        self.judged.append("out")
+        super().check(request)
+        self.judged[-1] = "in"
+
+
 class Browser:
     """As much of a browser as a console asks for: it keeps the cookie, and says from where it asks."""
 
-    def __init__(self, console: Console, door: Door) -> None:
+    def __init__(self, console: Console, door: WatchedDoor) -> None:
         self.console, self.door, self.cookie = console, door, ""
 
     def let_in(self) -> Browser:

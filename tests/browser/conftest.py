@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from console_stack import ConsoleStack
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -52,6 +53,13 @@ def page(browser: Browser) -> Iterator[Page]:
     yield context.new_page()
     context.close()
     assert faults == []
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleStack]:
+    """An instance to look at through its console."""
+    with ConsoleStack(tmp_path_factory.mktemp("console")) as world:
+        yield world
 
 
 def watched(context: BrowserContext) -> list[str]:

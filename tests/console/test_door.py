@@ -3,6 +3,7 @@ with its defence and without."""
 
 from __future__ import annotations
 
+import re
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -15,10 +16,12 @@ from without import without
 from tallystick.console.door import HEADERS
 from tallystick.console.viewer import Viewer
 
-REFUSED = (403, b"")  # all that a stranger is told
+SENTENCE = b"this page is not there, or this browser was not let in: open the address that tally console printed last\n"
+REFUSED = (403, SENTENCE)  # all that a stranger is told
 
 
 def told(said: Said) -> tuple[int, bytes]:
+    assert HEADERS.items() <= said.headers.items()
     return said.status, said.body
 
 
@@ -156,9 +159,10 @@ def test_the_cookie_is_for_its_path_and_for_no_script(console: Browser) -> None:
 
 @pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
 def test_nothing_but_asking_for_a_page(inside: Browser, method: str) -> None:
+    refused = (403, b"" if method == "HEAD" else SENTENCE)
     for path in ("ledger", "", "console.js"):
-        assert told(inside.ask(f"{inside.door.path}/{path}", method)) == REFUSED
-    assert told(inside.ask(inside.console.url, method)) == REFUSED
+        assert told(inside.ask(f"{inside.door.path}/{path}", method)) == refused
+    assert told(inside.ask(inside.console.url, method)) == refused
 
 
 def test_a_poll_is_told_what_is_newer_and_a_page_is_whole(inside: Browser, viewer: Viewer) -> None:
@@ -247,9 +251,21 @@ def test_the_token_is_told_by_terminal_and_file_alone(home: Path) -> None:
         process.terminate()
         assert process.stderr is not None
         assert token not in process.stderr.read()
-    with running("console", "--home", home) as (_, again):
-        assert again["url"].partition("?")[0] == url.partition("?")[0]  # where bookmarks lead
+    path = kept.with_name("path").read_text()
+    with running("console", "--home", home) as (process, again):  # and is ended before it serves
+        assert again["url"].partition("?")[0] == url.partition("?")[0]
         assert again["url"] != url
+        assert kept.with_name("path").read_text() == path  # where bookmarks lead
+    assert process.returncode == 0
+
+
+def test_notes_of_an_address_that_were_damaged_are_made_anew(home: Path) -> None:
+    folder = home / "console"
+    for name in ("path", "port"):
+        (folder / name).write_bytes(b"\xffnonsense")
+    with running("console", "--home", home) as (_, ready):
+        assert ready["url"].startswith("http://127.0.0.1:")
+        assert re.fullmatch("[0-9a-f]{32}\n", (folder / "path").read_text())
 
 
 def assert_refused_from_outside(url: str) -> None:

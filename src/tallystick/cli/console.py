@@ -62,8 +62,8 @@ def command(
         door = Door(address.path(entropy.bytes(16)), entropy)
         console = Console(viewer, door, host, address.port if port is None else port)
         address.keep(console.server.port, console.url)
+        on_signal(console.stop)  # from here on: who has read the address may end it before it serves
         tell({"url": console.url}, f"console  {console.url}", note="note: the address is good once, for one browser")
-        on_signal(lambda: None)  # the server takes them while it serves
         viewer.start()
         try:
             console.run()
@@ -79,14 +79,14 @@ class _Address:
         self._folder = folder
 
     def path(self, fresh: bytes) -> str:
-        return "/" + self._read("path", fresh.hex())
+        return "/" + self._read("path", "[0-9a-f]{32}", fresh.hex())
 
     @property
     def port(self) -> int:
         """The last one, if it is free."""
         import socket
 
-        port = int(self._read("port", "0"))
+        port = min(int(self._read("port", "[0-9]{1,5}", "0")), 65535)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -99,11 +99,16 @@ class _Address:
         self._write("port", str(port))
         self._write("url", url)
 
-    def _read(self, name: str, default: str) -> str:
+    def _read(self, name: str, form: str, default: str) -> str:
+        """What was kept, if it has this form."""
+        import re
+
         file = self._folder / name
-        if not file.exists():
+        kept = file.read_text(encoding="ascii", errors="replace").strip() if file.exists() else ""
+        if not re.fullmatch(form, kept):
             self._write(name, default)
-        return file.read_text(encoding="ascii").strip()
+            return default
+        return kept
 
     def _write(self, name: str, text: str) -> None:
         from tallystick.runtime.disk import RealDisk, write_atomic

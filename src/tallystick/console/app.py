@@ -1,14 +1,15 @@
 """The console as an application: its routes, and how a request becomes a page.
 
 A handler runs the page's function on a thread, since pages read a file and some ask the node. What goes wrong is a
-page, too, which says what to do next. Only who was let in is told anything: everybody else gets the bare refusal of
-`runtime.router`.
+page, too, which says what to do next. Only who was let in is told anything: everybody else, and whoever asks for what
+is not there, gets one and the same sentence.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from importlib.resources import files
 from urllib.parse import parse_qsl, unquote
 
@@ -29,6 +30,20 @@ LIMITS = ServerLimits(connections_max=64, address_connections_max=64, stop_s=3) 
 POLL_S = 25.0  # until who waits for news is answered without any
 _HTML = "text/html; charset=utf-8"
 
+_STRANGER = Answer(
+    403,
+    b"this page is not there, or this browser was not let in: open the address that tally console printed last\n",
+    "text/plain; charset=utf-8",
+    {**HEADERS, "connection": "close"},
+)
+
+
+class _Router(Router):
+    async def _answer(self, request: Request) -> tuple[str, Answer]:
+        """A browser would save the bare refusal as a file of no bytes."""
+        route, answer = await super()._answer(request)
+        return route, replace(_STRANGER, reason=answer.reason) if answer.reason else answer
+
 
 class Console:
     """Serves `viewer` to the one browser that `door` lets in."""
@@ -38,7 +53,7 @@ class Console:
         self._news: asyncio.Event | None = None  # set, and replaced, when there is something new
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
-        router = Router(body_bytes_max=0)
+        router = _Router(body_bytes_max=0)
         router.add("GET", "/", self._exchange)
         for page in PAGES:
             router.add("GET", f"{door.path}/{page.path}", self._handler(page))

@@ -91,7 +91,9 @@ function replace(html, version) {
 async function live() {
   for (;;) {
     try {
-      const answer = await fetch(location.href, { headers: { "tally-console": main.dataset.version } });
+      // Past the cache: there it would hold the lock of this address, and loading the page again would wait for it.
+      const headers = { "tally-console": main.dataset.version };
+      const answer = await fetch(location.href, { cache: "no-store", headers });
       if (answer.status === 200) {
         const html = await answer.text(), version = answer.headers.get("tally-version");
         while (busy()) await pause(500);
