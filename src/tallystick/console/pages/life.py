@@ -26,7 +26,7 @@ from tallystick.console import layout
 from tallystick.console.layout import bad, checked, facts, part, short, soft, told, warning, when
 from tallystick.console.page import Download, Page
 from tallystick.console.pages import records
-from tallystick.console.pages.records import Stretch, Topic, number
+from tallystick.console.pages.records import KeptOffsets, Topic, number
 from tallystick.console.viewer import Visit
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.contracts.identity import IDENTITIES
@@ -63,7 +63,7 @@ class Row(NamedTuple):
     """Which row it is, as the address says."""
 
     topic: Topic
-    kept: Stretch
+    kept: KeptOffsets
     offset: int
     number: int
 
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 def _row(visit: Visit) -> Row:
     topic = records.require_topic(visit)
     partition, offset, row = (number(visit.parameters[name], name) for name in ("partition", "offset", "row"))
-    kept = records.stretch(visit, topic, partition) if partition < topic.row.partitions else None
+    kept = records.kept_offsets(visit, topic, partition) if partition < topic.row.partitions else None
     if kept is None or offset >= kept.end:
         size = "nothing is" if kept is None else f"{many(kept.end, 'parcel')} are"
         raise Misuse(

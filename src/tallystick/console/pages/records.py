@@ -112,7 +112,7 @@ def number(text: str, what: str, hint: str = "") -> int:
 # Places.
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """Between two rows: behind all that are below. Rows of a write stand where its commit parcel lies."""
 
     offset: int
@@ -122,12 +122,12 @@ class Place(NamedTuple):
         return f"{self.offset}.{self.row}"
 
     @classmethod
-    def read(cls, text: str) -> Place:
+    def read(cls, text: str) -> RowPlace:
         offset, _, row = text.partition(".")
         return cls(number(offset, "offset"), number(row or "0", "row"))
 
 
-class Stretch(NamedTuple):
+class KeptOffsets(NamedTuple):
     """What a partition holds: offsets from the first that was kept, to behind the last that was anchored."""
 
     partition: int
@@ -142,10 +142,10 @@ class Stretch(NamedTuple):
         return f"{self.first} to {self.end - 1}" if self.end > self.first else "none"
 
 
-def stretch(visit: Visit, topic: Topic, partition: int) -> Stretch | None:
+def kept_offsets(visit: Visit, topic: Topic, partition: int) -> KeptOffsets | None:
     """None where nothing was anchored."""
     anchor, mark = visit.mirror.row(ANCHORS(topic.token, partition)), visit.mirror.row(RETIRED(topic.token, partition))
-    return None if anchor is None else Stretch(partition, 0 if mark is None else mark.below, anchor)
+    return None if anchor is None else KeptOffsets(partition, 0 if mark is None else mark.below, anchor)
 
 
 class Replayed:
@@ -159,34 +159,34 @@ class Replayed:
         return [(one.height, one.index, one.time_ms, one.author, one.kind, one.entry) for one in found]
 
 
-def anchored_before(visit: Visit, topic: Topic, kept: Stretch, height: int) -> int:
+def anchored_before(visit: Visit, topic: Topic, kept: KeptOffsets, height: int) -> int:
     """How many parcels of the partition were anchored below a height."""
     source: Any = Replayed(visit.mirror)
     return size_below(source, topic.token, kept.partition, height, kept.anchor)
 
 
-def _wanted(visit: Visit, topic: Topic, kept: Stretch) -> tuple[Place, bool]:
+def _wanted(visit: Visit, topic: Topic, kept: KeptOffsets) -> tuple[RowPlace, bool]:
     """Where the page begins, and whether it goes on to newer rows from there, or back."""
     query, text = visit.query, visit.query.get("at", "").strip()
     by = query.get("by") or ("offset" if is_number(text) else "time" if text else "newest")
     if "before" in query:
-        return min(Place.read(query["before"]), Place(kept.end)), False
+        return min(RowPlace.read(query["before"]), RowPlace(kept.end)), False
     if "start" in query:
-        return min(Place.read(query["start"]), Place(kept.end)), True
+        return min(RowPlace.read(query["start"]), RowPlace(kept.end)), True
     if by == "newest":
-        return Place(kept.end), False
+        return RowPlace(kept.end), False
     if by == "offset":
         offset = number(text, "offset", f"partition {kept.partition} has {kept}")
         if offset >= kept.end:
             told = f"partition {kept.partition} has no offset {offset}: {kept.end} parcels are anchored"
             raise Misuse(told, hint=f"it has {kept}; what is published now is there in a moment")
-        return Place(offset), True
+        return RowPlace(offset), True
     height = _height(visit, text) if by == "height" else _height_at(visit, text)
     offset = anchored_before(visit, topic, kept, height)
     if offset >= kept.end:
         last = f"height {kept.anchor.height} ({show_time(kept.anchor.time_ms)})"
         raise Misuse(f"nothing of partition {kept.partition} was anchored then or later; its newest is of {last}")
-    return Place(offset), True
+    return RowPlace(offset), True
 
 
 def _height(visit: Visit, text: str) -> int:
@@ -213,38 +213,38 @@ def _height_at(visit: Visit, text: str) -> int:
 # Reading.
 
 
-class Line(NamedTuple):
-    place: Place
+class ReadRow(NamedTuple):
+    place: RowPlace
     received: Received
     at: int  # in its batch
     row: int  # in its parcel
 
 
 @dataclass
-class Reading:
+class PageReading:
     """One page's worth of rows, in order, and what was met on the way."""
 
     subscriber: Subscriber
     partition: int
     rounds: int = ROUNDS_MAX
-    lines: list[Line] = field(default_factory=list)
+    lines: list[ReadRow] = field(default_factory=list)
     trouble: Refused | Unavailable | None = None  # it ended there
 
-    def forward(self, start: Place, end: int) -> Place:
+    def forward(self, start: RowPlace, end: int) -> RowPlace:
         """Rows from a place on. Returns where to go on."""
-        for line in self._lines(start, Place(end)):
+        for line in self._lines(start, RowPlace(end)):
             if len(self.lines) == LINES:
                 return line.place
             self.lines.append(line)
-        return Place(min(max(self._position(), start.offset), end))
+        return RowPlace(min(max(self._position(), start.offset), end))
 
-    def back(self, end: Place, first: int) -> Place:
+    def back(self, end: RowPlace, first: int) -> RowPlace:
         """The last rows below a place, by stretches that grow until they have enough. Returns where to go on."""
         self._poll()  # behind the end: it learns which partition it reads
         size = 1
-        while len(self.lines) < LINES and end > Place(first) and self.rounds and self.trouble is None:
+        while len(self.lines) < LINES and end > RowPlace(first) and self.rounds and self.trouble is None:
             behind = end.offset + (end.row > 0)
-            start = Place(max(first, behind - size))
+            start = RowPlace(max(first, behind - size))
             self.subscriber.seek(self.partition, start.offset)
             found = list(self._lines(start, end))
             if self._position() < behind:  # it could not be read to its end, which comes first
@@ -255,19 +255,19 @@ class Reading:
             size *= 2
         return end
 
-    def _lines(self, start: Place, end: Place) -> Iterator[Line]:
+    def _lines(self, start: RowPlace, end: RowPlace) -> Iterator[ReadRow]:
         counted = Counter[int]()  # rows of writes, by their commit parcels
         while self._position() < end.offset + (end.row > 0) and self.rounds and self.trouble is None:
             before, received = self._position(), self._poll()
             for one in received:
                 for at in range(one.batch.rows):
                     row = at if one.places is None else int(one.places[at])
-                    place = Place(one.offset, row)
+                    place = RowPlace(one.offset, row)
                     if one.commit is not None:
-                        place = Place(one.commit, counted[one.commit])
+                        place = RowPlace(one.commit, counted[one.commit])
                         counted[one.commit] += 1
                     if start <= place < end:
-                        yield Line(place, one, at, row)
+                        yield ReadRow(place, one, at, row)
             if not received and self._position() == before:
                 return
 
@@ -300,7 +300,7 @@ def show_records(visit: Visit) -> Html:
 
 
 def _form(visit: Visit, topic: Topic, partition: int) -> Html:
-    kept = stretch(visit, topic, partition)
+    kept = kept_offsets(visit, topic, partition)
     ways = [("", "the newest"), ("offset", "from offset"), ("time", "from time"), ("height", "from height")]
     offsets = "" if kept is None else f"{kept}, or -1h"
     last = topic.row.partitions - 1
@@ -325,10 +325,10 @@ def _partitions(visit: Visit, topic: Topic, chosen: int) -> Html:
 
 
 def _partition(visit: Visit, topic: Topic, one: int) -> list[object]:
-    kept = stretch(visit, topic, one)
+    kept = kept_offsets(visit, topic, one)
     if kept is None:
         return [one, soft("none yet"), "", ""]
-    ways = [_way(visit, "oldest", partition=one, start=Place(kept.first)), " ", _way(visit, "newest", partition=one)]
+    ways = [_way(visit, "oldest", partition=one, start=RowPlace(kept.first)), " ", _way(visit, "newest", partition=one)]
     known = [when(kept.anchor.time_ms), " at height ", layout.height_link(visit, kept.anchor.height)]
     return [one, checked(str(kept)), known, ways]
 
@@ -340,7 +340,7 @@ def _way(visit: Visit, text: str, **query: object) -> Html:
 
 
 def _found(visit: Visit, topic: Topic, partition: int) -> Html:
-    kept = stretch(visit, topic, partition)
+    kept = kept_offsets(visit, topic, partition)
     if kept is None:
         return layout.nothing(f"Nothing of partition {partition} was anchored yet.")
     start, is_forward = _wanted(visit, topic, kept)
@@ -348,7 +348,7 @@ def _found(visit: Visit, topic: Topic, partition: int) -> Html:
     if start.offset < kept.first and is_forward:
         gone = f"offsets {start.offset} to {kept.first - 1} were retired"
         note = tag("p", warning(gone), " The topic's owner let them go; these are the first that were kept.")
-        start = Place(kept.first)
+        start = RowPlace(kept.first)
     found: dict[bytes, Finding] = {}
     with (
         reading(visit, topic) as session,
@@ -361,15 +361,15 @@ def _found(visit: Visit, topic: Topic, partition: int) -> Html:
             **SETTINGS,
         ) as subscriber,
     ):
-        now = Reading(subscriber, partition)
+        now = PageReading(subscriber, partition)
         ends = [start, now.forward(start, kept.end) if is_forward else now.back(start, kept.first)]
         schema = subscriber.schema.arrow
     if isinstance(now.trouble, Unavailable) and not now.lines:
         raise now.trouble
     ways = layout.pager(
         visit,
-        {**_STILL, "start": max(ends)} if max(ends) < Place(kept.end) else None,
-        {**_STILL, "before": min(ends)} if min(ends) > Place(kept.first) else None,
+        {**_STILL, "start": max(ends)} if max(ends) < RowPlace(kept.end) else None,
+        {**_STILL, "before": min(ends)} if min(ends) > RowPlace(kept.first) else None,
     )
     told = note, _show_findings(visit, list(found.values()), now.trouble)
     shown = _table(visit, topic, schema, now.lines[::-1])
@@ -379,7 +379,7 @@ def _found(visit: Visit, topic: Topic, partition: int) -> Html:
 _STILL = {"by": None, "at": None, "start": None, "before": None}
 
 
-def _how_far(now: Reading, ends: Sequence[Place]) -> Html:
+def _how_far(now: PageReading, ends: Sequence[RowPlace]) -> Html:
     low, high = min(ends), max(ends)
     last = high.offset if high.row else high.offset - 1
     seen = f"Offsets {low.offset} to {last} were looked at" if last >= low.offset else "Nothing was looked at"
@@ -400,7 +400,7 @@ def _show_findings(visit: Visit, found: Sequence[Finding], trouble: Refused | Un
     return tag("div", shown, class_="trouble", role="alert") if shown else None
 
 
-def _table(visit: Visit, topic: Topic, schema: Any, lines: Sequence[Line]) -> Html:
+def _table(visit: Visit, topic: Topic, schema: Any, lines: Sequence[ReadRow]) -> Html:
     names = schema.names[:COLUMNS]
     more = len(schema.names) - len(names)
     heads = [column(schema.field(name)) for name in names] + ([f"{more:,} more"] if more else [])
@@ -409,7 +409,7 @@ def _table(visit: Visit, topic: Topic, schema: Any, lines: Sequence[Line]) -> Ht
     return layout.lines(columns, shown, "No row here fits: other partitions, or other offsets, may have some.")
 
 
-def _line(visit: Visit, topic: Topic, names: Sequence[str], more: int, line: Line) -> list[object]:
+def _line(visit: Visit, topic: Topic, names: Sequence[str], more: int, line: ReadRow) -> list[object]:
     one = line.received
     where = f"topics/{topic.token.hex()}/records/{one.partition}/{one.offset}/{line.row}"
     values = shown_row(one.batch.data, line.at, names)
@@ -432,7 +432,9 @@ def _line(visit: Visit, topic: Topic, names: Sequence[str], more: int, line: Lin
 
 
 def column(field: Any) -> str:
-    return f"{cut(field.name, NAME_CHARACTERS)} {cut(show_type(field.type), NAME_CHARACTERS)}"
+    """Name and type."""
+    kept = [_kept(text, NAME_CHARACTERS) for text in (field.name, show_type(field.type))]
+    return " ".join(text + "…" * is_cut for text, is_cut in kept)
 
 
 def shown_row(batch: Any, index: int, names: Sequence[str]) -> dict[str, Any]:
@@ -456,11 +458,16 @@ def show_value(value: Any, most: int = VALUE_CHARACTERS) -> Html:
 
 
 def cut(text: str, most: int) -> str:
-    """A text that takes at most twice so many bytes of markup, where it is not of another alphabet."""
+    kept, is_cut = _kept(text, most)
+    return f"{kept}… ({len(text):,} characters)" if is_cut else text
+
+
+def _kept(text: str, most: int) -> tuple[str, bool]:
+    """So much of a text as takes some bytes of markup, and whether that is less than all."""
     kept = text[:most]
     if len(escape(kept)) > 2 * most:
         kept = kept[: most // 4]
-    return text if len(kept) == len(text) else f"{kept}… ({len(text):,} characters)"
+    return kept, len(kept) < len(text)
 
 
 PAGES = (Page("topics/{token}/records", "Records", show_records, live=False),)
