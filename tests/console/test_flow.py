@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -198,6 +200,37 @@ def test_a_part_that_is_away_is_shown_with_since_when(viewer: Viewer) -> None:
     assert authority.counts
     clock.at, clock.now_ms = 2 * PAUSE_S, 60_000
     assert ask_health(own)[0].since_ms == node.since_ms == 1_000
+
+
+METRICS = [
+    "what is this",
+    "# TYPE tally_x histogram\ntally_x_sum 3",  # of how many?
+    "# TYPE tally_x gauge\n" + "".join(f'tally_x{{a="{n}"}} 1\n' for n in range(5_000)),
+    "".join(f"tally_x{n} 1\n" for n in range(5_000)),
+]
+
+
+@pytest.mark.parametrize("metrics", METRICS)
+def test_whatever_a_node_says_of_itself_is_bounded_and_no_fault(viewer: Viewer, metrics: str) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            body = metrics.encode() if self.path == "/metrics" else b""
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        there = replace(viewer.identity, node_urls=(f"http://127.0.0.1:{server.server_port}",))
+        session: Any = SimpleNamespace(identity=there, clock=viewer.clock, entropy=viewer.session.entropy)
+        node, _ = ask_health(Viewer(session, viewer.mirror))
+        server.shutdown()
+    assert node.trouble or node.counts
+    assert sum(map(len, [*node.counts, *node.counts.values()])) < 50_000
 
 
 def test_parts_are_not_asked_more_often_than_every_few_seconds(viewer: Viewer) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from tallystick.client.counts import by_label, read_counts
@@ -21,7 +20,7 @@ from tallystick.runtime.client import HttpClient
 
 PAUSE_S = 5.0
 _PATIENCE_S = 2.0
-_COUNTS_MAX = 100
+_COUNTS_MAX, _SHOWN_MAX = 100, 300  # numbers, and characters of each
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Health:
     url: str
     trouble: str = ""  # why it does not serve; empty where it does
     since_ms: int = 0  # of the trouble
-    counts: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Asked:
@@ -59,14 +58,14 @@ def ask_health(viewer: Viewer) -> list[Health]:
 
 
 def _ask(viewer: Viewer, name: str, address: Address, before: Health | None) -> Health:
-    trouble, counts = "", dict[str, Any]()
+    trouble, counts = "", dict[str, str]()
     try:
         with HttpClient([address], None, viewer.clock, viewer.session.entropy) as http, http.within(_PATIENCE_S):
             trouble = http.trouble(f"the {name}")
             if not trouble:
                 text = http.request("GET", "/metrics", attempts_max=1).body.decode(errors="replace")
-                counts = {key: by_label(value) for key, value in read_counts(text, name).items()}
-    except (TallystickError, ValueError) as error:  # what is no /metrics is no reason to show none of the rest
+                counts = {key: str(by_label(value))[:_SHOWN_MAX] for key, value in read_counts(text, name).items()}
+    except (TallystickError, ValueError, KeyError) as error:  # whatever it says that is no /metrics
         trouble = trouble or f"the {name}: {error}"
     since_ms = before.since_ms if before is not None and before.trouble else viewer.now_ms
     return Health(name, address.url, trouble, since_ms if trouble else 0, dict(list(counts.items())[:_COUNTS_MAX]))

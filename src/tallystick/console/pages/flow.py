@@ -180,7 +180,7 @@ def _part(one: Health) -> Html:
         state: Html = join(bad("away or not ready"), " since ", when(one.since_ms), ": ", told(one.trouble, by=who))
     else:
         state = told("ready", by=who)
-    counted = [(name.replace("_", " "), str(value)) for name, value in one.counts.items()]
+    counted = [(name.replace("_", " "), value) for name, value in one.counts.items()]
     said = tag("details", tag("summary", "what it counts"), told(facts(counted), by=who)) if counted else None
     return tag("div", tag("h3", one.name, " ", soft(one.url)), tag("p", state), said, class_="card")
 
