@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from actors import await_topic, give_up, settle
+from commands import done
 from console_stack import ROWS, Browser, ConsoleStack, Said, look
 from stack import READ, WRITE, wait_until
 
@@ -222,10 +223,14 @@ def test_a_life_has_seven_steps_and_each_check_says_what_came_of_it(world: Conso
         assert told in words(said), told
 
 
-def test_a_proof_is_downloaded_that_verifies_and_no_changed_byte_of_it(world: ConsoleStack, console: Browser) -> None:
+def test_a_proof_is_downloaded_that_verifies_and_no_changed_byte_of_it(
+    world: ConsoleStack, console: Browser, tmp_path: Path
+) -> None:
     said = console.get(f"topics/{world.token.hex()}/records/0/2/0/proof", read=1)
     assert said.headers["content-disposition"] == 'attachment; filename="row.proof"'
-    trust = world.reader.identity.trust
+    trust, file = world.reader.identity.trust, tmp_path / "row.proof"
+    file.write_bytes(said.body)
+    assert "the proof holds" in done("verify", file, "--trust", world.reader.identity.home / "trust.json").out
     assert verify_proof(said.body, trust, topic=world.token).row["seq"] == 2
     for at in range(0, len(said.body), len(said.body) // 40):
         changed = said.body[:at] + bytes([said.body[at] ^ 1]) + said.body[at + 1 :]
