@@ -23,7 +23,7 @@ from tallystick.console.layout import (
     when,
 )
 from tallystick.console.page import Page
-from tallystick.console.pages.groups import Traffic
+from tallystick.console.pages.groups import TopicTraffic
 from tallystick.console.pages.topics import find_topic, visible_topics
 from tallystick.console.recent import GroupLag, recent
 from tallystick.console.viewer import Visit
@@ -67,7 +67,7 @@ class _Unit(NamedTuple):
     partition: int = -1
 
 
-class _Flow(Traffic):
+class _Flow(TopicTraffic):
     @property
     def _is_one(self) -> bool:
         return len(self.topics) == 1

@@ -27,7 +27,7 @@ def group_names(visit: Visit) -> dict[bytes, str]:
     return {group_id(identity.tenant, name): name for name in known_names(identity.home)}
 
 
-class Traffic:
+class TopicTraffic:
     """What the last minutes say of these topics."""
 
     def __init__(self, visit: Visit, topics: dict[bytes, TopicRow]) -> None:

@@ -38,7 +38,7 @@ from tallystick.console.layout import (
     when,
 )
 from tallystick.console.page import Page
-from tallystick.console.pages.groups import Traffic, group_names
+from tallystick.console.pages.groups import TopicTraffic, group_names
 from tallystick.console.recent import recent
 from tallystick.console.schemas import ask_columns
 from tallystick.console.viewer import Visit
@@ -95,7 +95,8 @@ def find_topic(visit: Visit, text: str) -> bytes:
         found = [bytes.fromhex(text)]
     else:
         found = [] if names is None else [token for token, name in names.topics if name == text]
-    visible = [token for token in found if _may_describe(visit, token)]
+    every = visible_topics(visit)
+    visible = [token for token in found if token in every]
     if len(visible) > 1:
         raise Misuse(f'{len(visible)} topics are called "{text[:80]}"', hint="name one by its token, from the list")
     if not visible:
@@ -104,11 +105,6 @@ def find_topic(visit: Visit, text: str) -> bytes:
             f'there is no topic "{text[:80]}" that you own or may describe', reason="unknown-topic", hint=hint
         )
     return visible[0]
-
-
-def _may_describe(visit: Visit, token: bytes) -> bool:
-    row, me = visit.mirror.row(TOPICS(token)), visit.viewer.identity.principal
-    return row is not None and (is_owner(visit, row) or token in indexed(visit.mirror.row(INDEXES(me)), Right.DESCRIBE))
 
 
 def show_topics(visit: Visit) -> Html:
@@ -155,7 +151,7 @@ def show_topic(visit: Visit) -> Html:
         part("Schema and closed columns", *_columns(visit, token, row)),
         part("Rights", _rights(visit, token)),
         part("Permits that stand", _permits(visit, token)),
-        Traffic(visit, {token: row}).tables(),
+        TopicTraffic(visit, {token: row}).tables(),
         part("What went", _marks(visit, token, row)),
         part("Epochs", _epochs(visit, token)),
         part("Erased", _erasures(visit, token)) if row.flags & ERASABLE else None,
