@@ -31,8 +31,8 @@ def all_of(shown: dict[str, dict[str, Said]]) -> list[tuple[str, Said]]:
 
 
 def test_links_lead_to_every_page_of_what_there_is(shown: dict[str, dict[str, Said]]) -> None:
-    """This instance has no findings, demo or warehouse; all else is reached."""
-    lacking = ("findings/", "scenes/", "alerts/", "trips/")
+    """This instance has no findings, demo, warehouse, updates or overlay; all else is reached."""
+    lacking = ("findings/", "scenes/", "alerts/", "trips/", "updates/", "overlay/")
     assert [path for path, found in shown.items() if not found and not path.startswith(lacking)] == []
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
 
 import click
 
@@ -20,7 +20,6 @@ from tallystick.errors import Misuse, Refused, Unavailable, Withheld, name_cause
 
 if TYPE_CHECKING:  # commands import what they need when they run
     from tallystick.authority.operator import OperatorClient
-    from tallystick.carriers.remote import RemoteNode
     from tallystick.client.mesh_keyring import MeshKeyring
     from tallystick.client.names import Names
     from tallystick.client.publish import Publisher
@@ -269,18 +268,3 @@ def leave_topics(session: Session, names: Names, topics: Sequence[str]) -> MeshK
         left = {name: token for name, token in choice.topics.items() if bytes.fromhex(token) not in tokens}
         choose_carrier(session.identity.home, replace(choice, topics=left))
     return keyring
-
-
-def ask_own_node(
-    session: Session, ask: Callable[[RemoteNode], dict[str, Any]], what: str, carrier: str
-) -> dict[str, Any]:
-    """What the node tells of itself to the one principal that it serves. Raises `Misuse` where it is another node."""
-    from tallystick.runtime.http1 import UNAUTHENTICATED
-
-    try:
-        return ask(session.node)
-    except Refused as error:
-        if error.reason not in ("not-found", UNAUTHENTICATED):  # a node says nothing about doors that it has not
-            raise
-        hint = f"tally node add --carrier {carrier}://… --serves … makes one, tally {carrier} join --node-url names it"
-        raise Misuse(f"the node of this identity is no {what}", hint=hint) from error

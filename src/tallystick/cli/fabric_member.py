@@ -11,7 +11,6 @@ import click
 
 from tallystick.cli import output
 from tallystick.cli.common import (
-    ask_own_node,
     choose_topics,
     home_option,
     leave_topics,
@@ -82,9 +81,10 @@ def _join(
     from tallystick.carriers.fabric.direct import give_kit, join_fabric, read_way, way_settings
     from tallystick.carriers.fabric.host_kit import FabricKit
     from tallystick.client.mesh_keyring import MeshKeyring
+    from tallystick.client.own_node import ask_fabric
     from tallystick.trust.permit import Operation
 
-    told, names, (card, _) = _ask(session), Names(session), read_way(settings)
+    told, names, (card, _) = ask_fabric(session), Names(session), read_way(settings)
     keyring = MeshKeyring(session.identity, session.authority, session.clock, session.entropy)
     tokens = [names.topic(topic) for topic in topics]
     for topic, token in zip(topics, tokens, strict=True):
@@ -138,15 +138,14 @@ def status(home: Path | None, tell: output.Tell) -> None:
     Examples:
       tally fabric status --home car
     """
+    from tallystick.client.own_node import ask_fabric, fabric_rows
+
     with open_session(home, choice=own_choice(home, "fabric", None)) as session:
-        told = _ask(session)
+        told = ask_fabric(session)
     if not told["joined"]:
         tell(told, f"fabric {told['fabric']}: the host has no keys yet", note="next: tally fabric join TOPIC")
         return
-    dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(told["dropped"].items()))
-    rows = [["fabric", str(told["fabric"])], ["interface", str(told["interface"])]]
-    rows += [[what, str(told[what])] for what in ("sent", "heard", "parcels", "waiting")]
-    tell(told, *output.table([*rows, ["dropped", dropped or "nothing"]]))
+    tell(told, *output.table(fabric_rows(told)))
 
 
 @click.command("directory")
@@ -194,9 +193,3 @@ def _directory(session: Session) -> dict[bytes, AttributeSet]:
     for one in session.authority.attributes():
         held.setdefault(one.principal, {})[one.name] = typed(space[one.name], one.values)
     return {principal: space.values(values) for principal, values in held.items()}
-
-
-def _ask(session: Session) -> dict[str, Any]:
-    from tallystick.carriers.fabric.direct import ask_status
-
-    return ask_own_node(session, ask_status, "host of a fabric", "fabric")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tallystick.cli import output
 from tallystick.cli.common import (
-    ask_own_node,
     choose_topics,
     home_option,
     leave_topics,
@@ -101,9 +100,10 @@ def _join(
     from tallystick.carriers.mesh.direct import give_kit, join_mesh
     from tallystick.client.mesh_keyring import MeshKeyring
     from tallystick.client.mesh_updates import choose_updates
+    from tallystick.client.own_node import ask_mesh
     from tallystick.trust.permit import Operation
 
-    told = _ask(session)
+    told = ask_mesh(session)
     keyring, names = MeshKeyring(session.identity, session.authority, session.clock, session.entropy), Names(session)
     operation = Operation.ADVERTISE if publish else Operation.SUBSCRIBE
     wanted = [*((topic, operation) for topic in topics), *([] if updates is None else [(updates, Operation.SUBSCRIBE)])]
@@ -171,33 +171,11 @@ def status(home: Path | None, tell: output.Tell) -> None:
     Examples:
       tally mesh status --home car
     """
-    from tallystick.client.mesh_keyring import MeshKeyring
+    from tallystick.client.own_node import ask_mesh, mesh_rows, thin_topics
 
     with open_session(home, choice=own_choice(home, "mesh", None)) as session:
-        told = _ask(session)
+        told = ask_mesh(session)
         if not told["joined"]:
             tell(told, f"mesh {told['mesh']}: the node has no keys yet", note="next: tally mesh join TOPIC")
             return
-        node, links, names = told["node"], told["links"], {} if session.choice is None else session.choice.topics
-        called = {token: name for name, token in names.items()}
-        keyring = MeshKeyring(session.identity, session.authority, session.clock, session.entropy)
-        told["thin"] = [
-            f"{called.get(one.token.hex(), one.token.hex())}: {one.warning}" for one in keyring.topics if one.thin
-        ]
-        rows = [
-            ["mesh", str(told["mesh"])],
-            ["address", str(told["address"])],
-            ["neighbours", str(node["neighbours"])],
-            ["topics forwarded", str(node["topics"])],
-            ["publishers known", str(node["publishers"])],
-            ["bytes sent", f"{links['bytes_sent']}, of which {links['bytes_spoken']} were said"],
-            *(["topic", one] for one in told["thin"]),
-            ["entry", str(told["entry"])],
-        ]
-        tell(told, *output.table(rows))
-
-
-def _ask(session: Session) -> dict[str, Any]:
-    from tallystick.carriers.mesh.direct import ask_status
-
-    return ask_own_node(session, ask_status, "node of a mesh", "mesh")
+        tell({**told, "thin": thin_topics(session)}, *output.table(mesh_rows(session, told)))

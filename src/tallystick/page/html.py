@@ -72,7 +72,8 @@ def table(columns: list[str], rows: list[list[Any]], *, numbers: tuple[int, ...]
     """A table whose rows become cards on a narrow screen; `numbers` are the columns to align right."""
 
     def cell(place: int, value: Any) -> Html:
-        return tag("td", value, data_label=columns[place], class_="number" if place in numbers else None)
+        whole = tag("div", value) if isinstance(value, (list, tuple)) else value  # in one piece beside its label
+        return tag("td", whole, data_label=columns[place], class_="number" if place in numbers else None)
 
     head = [tag("th", name, class_="number" if place in numbers else None) for place, name in enumerate(columns)]
     lines = [tag("tr", [cell(place, value) for place, value in enumerate(row)]) for row in rows]

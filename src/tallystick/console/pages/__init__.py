@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from tallystick.console.page import Page
-from tallystick.console.pages import findings, flow, happenings, ledger, life, records, scenes, topics
+from tallystick.console.pages import (
+    alerts,
+    findings,
+    flow,
+    happenings,
+    ledger,
+    ledger_checks,
+    life,
+    members,
+    overlay,
+    records,
+    scenes,
+    topics,
+    trips,
+    updates,
+)
 
 PAGES: tuple[Page, ...] = (
     *flow.PAGES,
@@ -11,7 +26,13 @@ PAGES: tuple[Page, ...] = (
     *ledger.PAGES,
     *records.PAGES,
     *life.PAGES,
+    *ledger_checks.PAGES,
     *happenings.PAGES,
     *findings.PAGES,
     *scenes.PAGES,
+    *trips.PAGES,
+    *alerts.PAGES,
+    *updates.PAGES,
+    *overlay.PAGES,
+    *members.PAGES,
 )

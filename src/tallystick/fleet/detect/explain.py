@@ -64,21 +64,24 @@ def in_words(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def panels(row: Mapping[str, Any], frames: Frames, profile: Profile, dbc: Dbc | None) -> list[Panel]:
-    """What to draw of an alert; a field that only a DBC names needs it again."""
+def panels(row: Mapping[str, Any], frames: Frames, profile: Profile | None, dbc: Dbc | None) -> list[Panel]:
+    """What to draw of an alert; a field that only a DBC names needs it again. Without the profile it is when frames
+    came, and no values."""
     first, last = (round(row[name].timestamp() * 1e6) for name in ("ts_first", "ts_last"))
     shown = frames[(frames.ts >= first - AROUND_US) & (frames.ts <= last + AROUND_US)]
     own = shown[shown.can_id == row["can_id"]]
-    numbers = range(len(profile.fields(row["can_id"])))
-    named = [one for one in numbers if name_signal(row["can_id"], one, profile, dbc) == row["signal"]]
-    if named:
+    numbers = range(0 if profile is None else len(profile.fields(row["can_id"])))
+    named = [one for one in numbers if profile and name_signal(row["can_id"], one, profile, dbc) == row["signal"]]
+    if profile is not None and named:
         mine = Panel(row["signal"], own.ts, _values(own, profile, row["can_id"], named[0]), row["low"], row["high"])
         return [mine, *(_partner(shown, profile, *one, dbc) for one in partners(profile, row["can_id"], named[0]))]
     if row["check"] in ("schedule", "silence"):
-        at = np.searchsorted(profile.ids, row["can_id"])
-        period = int(profile.senders[at]["period"]) if row["check"] == "schedule" else 0
         gaps = np.diff(own.ts).astype(np.float64)
-        return [Panel("us between frames", own.ts[1:], gaps, period + row["low"], period + row["high"])]
+        if row["check"] == "schedule" and profile is None:
+            return [Panel("us between frames", own.ts[1:], gaps)]
+        period = 0 if row["check"] == "silence" or profile is None else _period(profile, row["can_id"])
+        low, high = (None if row[name] is None else period + row[name] for name in ("low", "high"))
+        return [Panel("us between frames", own.ts[1:], gaps, low, high)]
     windows, counts = np.unique((shown if row["check"] == "unknown" else own).ts // RATE_US, return_counts=True)
     high = row["high"] if row["check"] == "rate" else None
     return [Panel("frames in a tenth of a second", windows * RATE_US, counts.astype(np.float64), None, high)]
@@ -102,6 +105,10 @@ def partners(profile: Profile, can_id: int, field: int) -> list[tuple[int, int]]
                 ends = np.cumsum([width for _, width, _ in profile.fields(owners[at])])
                 found.append((int(owners[at]), int(np.searchsorted(ends, profile.tables.bits[at]["bit"], "right"))))
     return list(dict.fromkeys(found))
+
+
+def _period(profile: Profile, can_id: int) -> int:
+    return int(profile.senders[np.searchsorted(profile.ids, can_id)]["period"])
 
 
 def _partner(shown: Frames, profile: Profile, can_id: int, field: int, dbc: Dbc | None) -> Panel:

@@ -1,0 +1,181 @@
+"""*Alerts*: what the job `detect` found on the buses of vehicles, in words, drawn, with the records they came from."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tallystick.console import tables
+from tallystick.console.layout import (
+    LINES,
+    choice,
+    command,
+    facts,
+    field,
+    filters,
+    heading,
+    lines,
+    nothing,
+    part,
+    skipped,
+    soft,
+    warning,
+    ways_on,
+)
+from tallystick.console.page import Page
+from tallystick.console.tables import cut, number
+from tallystick.console.viewer import Visit
+from tallystick.errors import Misuse
+from tallystick.page.html import Html, card, join, tag
+from tallystick.page.svg import amount, curves, many
+from tallystick.pipeline.jobs.rows import TIME, Rows
+
+_CHECKS_MAX = 20  # in the list to choose from
+_LONG_US = 60_000_000  # drawn of an alert
+_POINTS_MAX = 1000
+_MARK = 0x1FFF_FFFF  # without the mark of 29 bits
+_TEXT, _REAL, _WHOLE = pa.string(), pa.float64(), pa.int64()
+_ALERT = pa.schema(
+    [
+        *(("ts_first", TIME), ("ts_last", TIME), ("vin", _TEXT), ("can_id", _WHOLE), ("check", _TEXT)),
+        *(("signal", _TEXT), ("seen", _REAL), ("low", _REAL), ("high", _REAL), ("strength", _REAL)),
+        *((name, _WHOLE) for name in ("frames", "first_frame", "last_frame")),
+        *((f"{end}_{name}", _WHOLE) for end in ("", "_last") for name in ("partition", "offset", "leaf")),
+        *(("profile", _TEXT), ("_publisher", _TEXT)),
+    ]
+)
+_FRAME = pa.schema(
+    [
+        *(("ts", TIME), ("can_id", _WHOLE), ("bus", _WHOLE)),
+        *((name, _WHOLE) for name in ("_partition", "_offset", "_leaf")),
+    ]
+)
+
+
+def show_alerts(visit: Visit) -> Html:
+    """The newest alerts first, or those that the filters ask for."""
+    if not tables.has(visit, "alerts"):
+        return join(heading("Alerts"), tables.missing(visit, "detect"))
+    rows = tables.rows_of(visit)
+    every = rows.read("alerts", _ALERT)
+    checks = [str(one) for one in every["check"].unique().slice(0, _CHECKS_MAX).to_pylist()]
+    form = filters(
+        visit,
+        field(visit, "vin", "vehicle"),
+        choice(visit, "check", "check", [("", "all checks"), *((one, cut(one)) for one in sorted(checks))]),
+        field(visit, "signal", "signal"),
+        *tables.time_fields(visit),
+    )
+    found = tables.within(visit, every, "ts_first", "vin", "check", "signal")
+    shown = [_line(visit, row) for row in found.slice(skipped(visit), LINES).to_pylist()]
+    columns = ["begin", "vehicle", "identifier", "signal", "check", "seen", "expected", "frames", "strength"]
+    listed = lines(columns, shown, "No alerts fit.", numbers=(5, 7, 8))
+    told = tables.lead(many(len(found), "alert"), *_watched(rows), ",")
+    return join(heading("Alerts"), told, form, listed, ways_on(visit, len(found)))
+
+
+def _watched(rows: Rows) -> list[object]:
+    """In how many frames, and how many nobody scored."""
+    every = rows.facts("alerts")
+    with rows.table("alerts"):
+        counts = {name: sum(int(one[name]) for one in every) for name in ("frames", "unscored", "late")}
+    said: list[object] = [f" in {many(counts['frames'], 'frame')}"]
+    if counts["unscored"] or counts["late"]:
+        unscored = f"{amount(counts['unscored'])} of vehicles without a profile, {amount(counts['late'])} too late"
+        said += [", ", warning("not scored"), f" {unscored}"]
+    return said
+
+
+def _line(visit: Visit, row: dict[str, Any]) -> list[object]:
+    named = [cut(row["vin"]), tag("code", _identifier(row)), cut(row["signal"]), cut(row["check"])]
+    figures = [number(row["seen"]), _expected(row), number(row["frames"]), number(row["strength"])]
+    return [tables.place_link(visit, row, "ts_first", "going on"), *named, *figures]
+
+
+def _identifier(row: dict[str, Any]) -> str:
+    return "–" if row["can_id"] is None else f"{row['can_id'] & _MARK:X}"
+
+
+def _expected(row: dict[str, Any]) -> str:
+    return " to ".join("any" if row[name] is None else number(row[name]) for name in ("low", "high"))
+
+
+def show_alert(visit: Visit) -> Html:
+    from tallystick.fleet.detect.explain import MEANINGS, in_words
+
+    rows = tables.rows_of(visit)
+    row = rows.row("alerts", _ALERT, **visit.parameters)
+    missing = [one for one in _ALERT.names[:5] if row[one] is None]
+    if missing or row["check"] not in MEANINGS:
+        why = f"a row without {missing[0]}" if missing else f"check {cut(row['check'])!r} is unknown here"
+        raise Misuse(
+            f"alerts: {why}", hint="a newer release may have written it; tally pipeline run detect makes it anew"
+        )
+    times = {name: tables.moment(row[name]) for name in ("ts_first", "ts_last")}
+    words = in_words({**row, **times, "vin": cut(row["vin"]), "signal": cut(row["signal"])})
+    ends = [[row[f"{end}_{name}"] for name in ("partition", "offset", "leaf")] for end in ("", "_last")]
+    whence = {
+        "first frame": tables.record_link(visit, rows.token, *ends[0]),
+        "last frame": tables.record_link(visit, rows.token, *ends[1]),
+        "published by": tables.publisher(visit, row["_publisher"]),
+        "profile": tag("code", cut(row["profile"])),
+    }
+    file = quote(rows.files("alerts", row["batch"])[0])
+    explain = f"tally detect explain {row['row'] + 1} --alerts {file} --capture CAPTURE --profile PROFILE --svg FILE"
+    return join(
+        heading(f"{row['check']} on {cut(row['vin'])}"),
+        tables.lead("What the job detect found in the records below,"),
+        [tag("p", one) for one in words],
+        part("Around it", _picture(rows, row)),
+        part("Where it comes from", facts(whence)),
+        part("With its profile", soft("What values it saw, and its partners:"), command(explain)),
+    )
+
+
+def _picture(rows: Rows, row: dict[str, Any]) -> Html:
+    """Drawn from the frames in bronze around the alert. The profile stays with whoever runs detect."""
+    from tallystick.fleet.detect.explain import AROUND_US, panels
+    from tallystick.fleet.detect.frames import Frames
+
+    first, last = row["ts_first"], min(row["ts_last"], row["ts_first"] + _LONG_US)
+    time, edges = pc.field("ts").cast(TIME), [pa.scalar(one, TIME) for one in (first - AROUND_US, last + AROUND_US)]
+    where = (pc.field("vin") == row["vin"]) & (time >= edges[0]) & (time <= edges[1])
+    where &= pc.field("_publisher") == row["_publisher"]
+    try:
+        found = rows.read("bronze", _FRAME, where)
+    except Misuse as error:
+        return nothing(f"{error}.", tag("p", error.hint))
+    its_own = found
+    for name in ("_partition", "_offset", "_leaf"):
+        its_own = its_own.filter(pc.equal(its_own[name], pa.scalar(row[name], _WHOLE)))
+    for bus in its_own["bus"].to_pylist():
+        found = found.filter(pc.equal(found["bus"], bus))
+    at_us, ids = (found.sort_by("ts")[name].to_numpy() for name in ("ts", "can_id"))
+    frames = Frames(at_us, ids.astype(np.uint32), np.zeros(len(ids), np.uint8), np.zeros(len(ids), np.uint64))
+    when = {"ts_first": tables.moment(first), "ts_last": tables.moment(last)}
+    [panel] = panels({**row, **when}, frames, None, None)
+    every = len(panel.times) // _POINTS_MAX + 1
+    times, values = panel.times[::every], panel.values[::every]
+    if len(times) < 2:
+        return nothing("Too few frames came to draw them.")
+    series = {panel.name: values.tolist()}
+    is_inside = (times >= first) & (times <= last)
+    for name, bound in (("at least", panel.low), ("at most", panel.high)):
+        if bound is not None:
+            series[f"expected {name}, while it lasted"] = np.where(is_inside, bound, np.nan).tolist()
+    return card(panel.name, curves((times / 1e6).tolist(), series, panel.name), wide=True)
+
+
+PAGES = (
+    Page(
+        *("alerts", "Alerts", show_alerts),
+        in_menu=True,
+        live=False,
+        is_there=lambda visit: tables.has(visit, "alerts"),
+    ),
+    Page("alerts/{batch}/{row}", "Alert", show_alert, live=False),
+)

@@ -1,0 +1,219 @@
+"""*Overlay*: who forwards which topics by which plan, who orders them, who is suspected: from the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tallystick import wire
+from tallystick.console.layout import (
+    LINES,
+    bad,
+    checked,
+    code,
+    command,
+    facts,
+    heading,
+    height_link,
+    lines,
+    link,
+    nothing,
+    part,
+    principal_link,
+    short,
+    skipped,
+    soft,
+    topic_link,
+    warning,
+    ways_on,
+    when,
+)
+from tallystick.console.page import Page
+from tallystick.console.viewer import Visit
+from tallystick.errors import Misuse
+from tallystick.ledger.contracts.blame import FAULTS, MISDEALS, SUSPICIONS, is_suspected
+from tallystick.ledger.contracts.leases import LEASES
+from tallystick.ledger.contracts.plans import ENTRUSTED, OVERLAYS, PLANS, EntrustedRow, OverlayRow, plan_at
+from tallystick.ledger.contracts.reputation import STANDINGS
+from tallystick.page.html import Html, join, tag
+from tallystick.page.svg import amount, many
+from tallystick.trust.plan import Plan, Relay, VirtualNode
+
+DRAWN_MAX = 60  # virtual nodes in the picture
+_ROW, _STEP = 30, 26  # of the picture: from one node to the next, and to those behind it
+
+
+def show_overlays(visit: Visit) -> Html:
+    rows = visit.mirror.scan(OVERLAYS, most=LINES)
+    if not rows:
+        none = nothing("The operator founded no overlay yet.", command("tally overlay found --help"))
+        return join(heading("Overlay"), none)
+    listed = [_overlay(visit, overlay, row) for (overlay,), row in rows]
+    return join(
+        heading("Overlay"), lines(["overlay", "plan in force", "virtual nodes", "administrators"], listed, "None.")
+    )
+
+
+def _overlay(visit: Visit, overlay: bytes, row: OverlayRow) -> list[object]:
+    plan = plan_at(visit.mirror.row, overlay, visit.head.height)
+    place = link(visit, short(overlay), f"overlay/{overlay.hex()}")
+    in_force = warning("none") if plan is None else checked(f"version {plan.version}")
+    signers = f"{row.threshold} of {len(row.administrators)} sign"
+    return [place, in_force, 0 if plan is None else len(plan.nodes), signers]
+
+
+def show_overlay(visit: Visit) -> Html:
+    text = visit.parameters["overlay"]
+    row = visit.mirror.row(OVERLAYS(bytes.fromhex(text))) if wire.is_identifier(text) else None
+    if row is None:
+        raise Misuse(f"no overlay {text[:40]!r} on this ledger", hint="the page of overlays lists them")
+    overlay = bytes.fromhex(text)
+    plan = plan_at(visit.mirror.row, overlay, visit.head.height)
+    people = [(principal_link(visit, one), " ") for one in row.administrators]
+    told = {
+        "identifier": code(overlay),
+        "plan in force": warning("none") if plan is None else checked(f"version {plan.version}"),
+        "administrators": (people, soft(f"{row.threshold} of {len(row.administrators)} sign; list {row.number}")),
+    }
+    words = [(token, word) for (token,), word in visit.mirror.scan(ENTRUSTED) if word.overlay == overlay]
+    return join(
+        heading("Overlay"),
+        facts(told),
+        None if plan is None else part("Virtual nodes", _picture(visit, plan, {word.node for _, word in words})),
+        part("Topics", _topics(visit, words)),
+        None if plan is None else part("Relays", _relays(visit, plan)),
+        part("Faults", _blame(visit, overlay, plan)),
+        part("Plans that are kept", _plans(visit, overlay, plan)),
+        part("Which relays answer", command(f"tally overlay status {text}")),
+    )
+
+
+def _picture(visit: Visit, plan: Plan, entries: set[bytes]) -> Html:
+    """The tree, one line a virtual node, each behind its parent."""
+    shapes: list[Html] = []
+    places: dict[bytes, tuple[int, int]] = {}
+    for number, (depth, node) in enumerate(_walk(plan)):
+        if number == DRAWN_MAX:
+            break
+        x, y = 12 + depth * _STEP, 16 + number * _ROW
+        places[node.identifier] = x, y
+        if node.parent:
+            px, py = places[node.parent]
+            shapes.append(tag("path", d=f"M{px},{py + 6} V{y} H{x - 6}", fill="none", stroke="var(--soft)"))
+        silent = sum(is_suspected(visit.mirror.row, one.identifier, plan.version) for one in node.relays)
+        colour = "var(--alarm)" if silent else "var(--two)" if node.identifier in entries else "var(--one)"
+        said = f"{node.identifier.hex()[:8]}  {node.need} of {len(node.relays)} needed"
+        said += ", publishers enter" if node.identifier in entries else ""
+        said += f", {silent} suspected" if silent else ""
+        shapes.append(tag("circle", tag("title", node.identifier.hex()), cx=x, cy=y, r=6, fill=colour))
+        shapes.append(tag("text", said, x=x + 14, y=y + 5))
+    high, wide = 16 + min(len(plan.nodes), DRAWN_MAX) * _ROW, 400 + max((x for x, _ in places.values()), default=0)
+    drawn = tag("svg", shapes, width=wide, height=high, viewBox=f"0 0 {wide} {high}", role="img", aria_label="the tree")
+    left = len(plan.nodes) - DRAWN_MAX
+    return tag("div", drawn, tag("p", soft(f"{left} more are not drawn")) if left > 0 else None, class_="graph card")
+
+
+def _walk(plan: Plan) -> Iterator[tuple[int, VirtualNode]]:
+    """Every virtual node behind its parent, with its depth."""
+    children: dict[bytes, list[VirtualNode]] = {}
+    for node in plan.nodes:
+        children.setdefault(node.parent, []).append(node)
+    waiting = [(0, one) for one in children[b""]]
+    while waiting:
+        depth, node = waiting.pop()
+        yield depth, node
+        waiting += [(depth + 1, one) for one in reversed(children.get(node.identifier, []))]
+
+
+def _topics(visit: Visit, words: list[tuple[bytes, EntrustedRow]]) -> Html:
+    rows = []
+    for token, word in words[:LINES]:
+        leases = visit.mirror.scan(LEASES, token, most=LINES)
+        held = [
+            tag(
+                "div",
+                f"partition {partition}: ",
+                principal_link(visit, one.holder),
+                f", fence {one.fence}, ",
+                _until(visit, one.end_ms),
+            )
+            for (_, partition), one in leases
+            if one.number == word.number
+        ]
+        rows.append(
+            [topic_link(visit, token), code(word.node.hex()[:8]), when(word.since_ms), held or warning("nobody")]
+        )
+    left = soft(f"{len(words) - LINES} more are not listed") if len(words) > LINES else None
+    return join(
+        lines(["topic", "publishers enter at", "entrusted", "who orders it"], rows, "None is entrusted to it."), left
+    )
+
+
+def _until(visit: Visit, end_ms: int) -> Html:
+    left_ms = end_ms - visit.head.time_ms
+    if left_ms <= 0:
+        return warning("run out")
+    return join("until ", when(end_ms), soft(f", {amount(left_ms / 1000, 'seconds')} after the block"))
+
+
+def _relays(visit: Visit, plan: Plan) -> Html:
+    every = [(node, relay) for _, node in _walk(plan) for relay in node.relays]
+    at = skipped(visit)
+    rows = [_relay(visit, plan, *one) for one in every[at : at + LINES]]
+    columns = ["virtual node", "relay", "address", "operator, host", "standing"]
+    return join(lines(columns, rows, "None."), ways_on(visit, len(every)))
+
+
+def _relay(visit: Visit, plan: Plan, node: VirtualNode, relay: Relay) -> list[object]:
+    fault, standing = visit.mirror.row(FAULTS(relay.identifier)), visit.mirror.row(STANDINGS(relay.identifier))
+    said: list[object] = []
+    if is_suspected(visit.mirror.row, relay.identifier, plan.version):
+        said.append(bad("suspected"))
+    if fault is not None:
+        said.append(f" {many(fault.failures, 'failure')}")
+    if standing is not None:
+        said.append(f" reputation {standing.score}")
+        said.append(bad("blacklisted") if standing.blacklisted else None)
+    place = code(node.identifier.hex()[:8])
+    return [
+        place,
+        principal_link(visit, relay.identifier),
+        relay.address,
+        f"{relay.operator}, {relay.host}",
+        said or "good",
+    ]
+
+
+def _blame(visit: Visit, overlay: bytes, plan: Plan | None) -> Html:
+    """Suspicions, which are words, and misdeals, which were proved."""
+    said = visit.mirror.scan(SUSPICIONS, overlay, most=LINES)
+    rows: list[list[object]] = [
+        [principal_link(visit, relay), f"called silent under plan {one.version}", by]
+        for (_, relay, _), one in said
+        for by in [[(principal_link(visit, who), " ") for who in one.accusers]]
+    ]
+    for relay in [] if plan is None else [relay.identifier for node in plan.nodes for relay in node.relays]:
+        proved = visit.mirror.scan(MISDEALS, relay, most=LINES)
+        rows += [[principal_link(visit, relay), bad("convicted"), height_link(visit, one.height)] for _, one in proved]
+    return lines(["relay", "what", "by, or at height"], rows[: 2 * LINES], "Nobody was accused.")
+
+
+def _plans(visit: Visit, overlay: bytes, plan: Plan | None) -> Html:
+    rows = []
+    for (_, version), row in visit.mirror.scan(PLANS, overlay)[::-1]:
+        nodes = Plan.decode(row.plan).nodes
+        is_old = plan is not None and version < plan.version
+        state = checked("in force") if plan is not None and version == plan.version else "over" if is_old else "to come"
+        size = f"{many(len(nodes), 'virtual node')}, {many(sum(len(one.relays) for one in nodes), 'relay')}"
+        first = height_link(visit, row.first) if row.first <= visit.head.height else row.first
+        rows.append([version, first, size, state])
+    return lines(["version", "from height", "size", "state"], rows, "None was published yet.")
+
+
+PAGES = (
+    Page(
+        *("overlay", "Overlay", show_overlays),
+        in_menu=True,
+        is_there=lambda visit: bool(visit.mirror.scan(OVERLAYS, most=1)),
+    ),
+    Page("overlay/{overlay}", "Overlay", show_overlay),
+)
