@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--folder", type=FOLDER, help="Where everything goes, new or empty [default: a new folder in build/demo]."
 )
-@click.option("--console", "with_console", is_flag=True, help="Keep a console beside it, which outlives the scenes.")
+@click.option("--console", "with_console", is_flag=True, help="Keep a console beside it, until Ctrl-C.")
 @output.json_option
 def command(
     vehicles: int,
