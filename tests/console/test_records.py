@@ -37,10 +37,10 @@ PLACE = re.compile(r'/records/0/(\d+)/(\d+)">\d+, \d+<')
 
 @pytest.fixture
 def topic(world: ConsoleStack, viewer: Viewer) -> Callable[..., bytes]:
-    """`topic(name, schema, rows, flags)`: another topic of the same people, with these rows in it."""
+    """`topic(name, schema, rows)`: another topic of the same people, with these rows in it."""
 
-    def make(name: str, schema: str, rows: Any, flags: int = 0, **settings: Any) -> bytes:
-        token = world.topic(world.owner, name, schema, flags=flags)
+    def make(name: str, schema: str, rows: Any, flags: int = 0, partitions: int = 1, **settings: Any) -> bytes:
+        token = world.topic(world.owner, name, schema, flags=flags, partitions=partitions)
         await_topic(world, token)
         world.grant(world.owner, token, world.car, WRITE)
         world.grant(world.owner, token, world.reader, READ)
@@ -135,6 +135,15 @@ def test_a_burst_is_shown_whole(console: Browser, topic: Callable[..., bytes]) -
     while query := way(pages[-1], "newer"):
         pages.append(console.get(path, **query))
     assert [place for page in reversed(pages) for place in places(page)] == seen
+
+
+def test_who_names_no_partition_sees_the_one_that_was_anchored_last(
+    console: Browser, topic: Callable[..., bytes]
+) -> None:
+    token = topic("parted", "n int64", [[{"n": 7}]], partitions=8)
+    said = words(console.get(f"topics/{token.hex()}/records", read=1))
+    assert said.count("none yet") == 7
+    assert "1 row." in said
 
 
 def test_rows_of_a_write_stand_where_they_were_committed(

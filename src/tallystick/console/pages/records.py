@@ -290,7 +290,8 @@ class PageReading:
 
 def show_records(visit: Visit) -> Html:
     topic = require_topic(visit)
-    partition = number(visit.query.get("partition") or "0", "partition")
+    chosen = visit.query.get("partition")
+    partition = number(chosen, "partition") if chosen else _liveliest(visit, topic)
     if partition >= topic.row.partitions:
         raise Misuse(f"partition {partition} does not exist: the topic has {topic.row.partitions}, counted from 0")
     lead = join(layout.topic_link(visit, topic.token), ". ", asking(visit, "Reading"))
@@ -299,14 +300,19 @@ def show_records(visit: Visit) -> Html:
     return join(top, found, part("Partitions", _partitions(visit, topic, partition)))
 
 
+def _liveliest(visit: Visit, topic: Topic) -> int:
+    """The partition that was anchored last."""
+    anchored = [(row.height, partition) for (_, partition), row in visit.mirror.scan(ANCHORS, topic.token)]
+    return max(anchored, default=(0, 0))[1]
+
+
 def _form(visit: Visit, topic: Topic, partition: int) -> Html:
     kept = kept_offsets(visit, topic, partition)
     ways = [("", "the newest"), ("offset", "from offset"), ("time", "from time"), ("height", "from height")]
     offsets = "" if kept is None else f"{kept}, or -1h"
-    last = topic.row.partitions - 1
     return layout.filters(
         visit,
-        layout.field(visit, "partition", "partition", placeholder=f"0 to {last}" if last else "0", inputmode="numeric"),
+        layout.field(visit, "partition", "partition", placeholder=partition, inputmode="numeric"),
         layout.choice(visit, "by", "which", ways),
         layout.field(visit, "at", "offset, time or height", placeholder=offsets),
         layout.field(visit, "interest", "only rows where", placeholder="speed > 120"),
