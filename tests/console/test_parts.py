@@ -98,6 +98,7 @@ def test_a_campaign_with_its_phases_counts_and_stops(parts: PartsWorld, fleet: F
         page = campaign(viewer, fleet)
         assert "one failure too many" in page
         assert "(1 of them forgiven)" in page
+        assert "3 failed 60 s open" in text_of(page), "what was forgiven does not count"
         assert 'class="mark good">failed' not in page
 
 
@@ -132,7 +133,7 @@ def of_overlay(viewer: Viewer, name: str = OVERLAY.hex(), **query: str) -> str:
 def test_the_plan_in_force_its_tree_and_the_leases(parts: PartsWorld, town: OverlayWorld) -> None:
     with parts.viewing() as viewer:
         assert in_menu(viewer) == {"overlay"}
-        assert OVERLAY.hex() in overlay.show_overlays(visit_of(viewer, "overlay"))
+        assert f"overlay/{OVERLAY.hex()}" in overlay.show_overlays(visit_of(viewer, "overlay"))
         page = of_overlay(viewer)
         assert page.count("<circle") == 4
         assert page.count('<path d="M') == 3

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tallystick.client.own_node import ask_fabric, ask_mesh, fabric_rows, mesh_rows
@@ -12,7 +11,7 @@ from tallystick.console.layout import command, facts, heading, nothing, told
 from tallystick.console.page import Page
 from tallystick.console.viewer import Visit
 from tallystick.errors import Malformed, Misuse
-from tallystick.identity.choices import CarrierChoice, choice_of
+from tallystick.identity.choices import choice_of
 from tallystick.page.html import Html, join
 
 ASKED_S = 3.0  # a node that is away costs the page no more
@@ -36,7 +35,12 @@ def _show(
     own, join_it = choice_of(visit.viewer.identity.home, scheme), command(f"tally {scheme} join TOPIC")
     if own is None:
         return join(heading(scheme.capitalize()), nothing(f"No topic of this identity goes over a {scheme}.", join_it))
-    with _over(visit, own) as session:
+    viewer = visit.viewer
+    with (
+        viewer.asking,
+        Session(viewer.identity, clock=viewer.clock, entropy=viewer.session.entropy, choice=own) as session,
+        session.within(ASKED_S),
+    ):
         try:
             said = ask(session)
             found = rows(session, said) if said["joined"] else None
@@ -48,18 +52,6 @@ def _show(
         return join(first, nothing("The node has no keys yet.", join_it))
     topics = [("your topic", name) for name in sorted(own.topics)]
     return join(first, facts([*topics, *((name, value[:_TEXT_MAX]) for name, value in found)]))
-
-
-@contextmanager
-def _over(visit: Visit, own: CarrierChoice) -> Iterator[Session]:
-    """A session with the carrier's own node, for one question."""
-    viewer = visit.viewer
-    with (
-        viewer.asking,
-        Session(viewer.identity, clock=viewer.clock, entropy=viewer.session.entropy, choice=own) as session,
-        session.within(ASKED_S),
-    ):
-        yield session
 
 
 def _is_there(scheme: str) -> Callable[[Visit], bool]:

@@ -16,7 +16,6 @@ from tallystick.console.layout import (
     height_link,
     lines,
     link,
-    nothing,
     part,
     principal_link,
     short,
@@ -31,34 +30,23 @@ from tallystick.console.page import Page
 from tallystick.console.viewer import Visit
 from tallystick.errors import Misuse
 from tallystick.ledger.contracts.blame import FAULTS, MISDEALS, SUSPICIONS, is_suspected
-from tallystick.ledger.contracts.leases import LEASES
-from tallystick.ledger.contracts.plans import ENTRUSTED, OVERLAYS, PLANS, EntrustedRow, OverlayRow, plan_at
+from tallystick.ledger.contracts.leases import LEASES, LeaseRow
+from tallystick.ledger.contracts.plans import ENTRUSTED, OVERLAYS, PLANS, EntrustedRow, plan_at
 from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.page.html import Html, join, tag
-from tallystick.page.svg import amount, many
-from tallystick.trust.plan import Plan, Relay, VirtualNode
+from tallystick.page.svg import many
+from tallystick.trust.plan import Plan, VirtualNode
 
 DRAWN_MAX = 60  # virtual nodes in the picture
 _ROW, _STEP = 30, 26  # of the picture: from one node to the next, and to those behind it
 
 
 def show_overlays(visit: Visit) -> Html:
-    rows = visit.mirror.scan(OVERLAYS, most=LINES)
-    if not rows:
-        none = nothing("The operator founded no overlay yet.", command("tally overlay found --help"))
-        return join(heading("Overlay"), none)
-    listed = [_overlay(visit, overlay, row) for (overlay,), row in rows]
-    return join(
-        heading("Overlay"), lines(["overlay", "plan in force", "virtual nodes", "administrators"], listed, "None.")
-    )
-
-
-def _overlay(visit: Visit, overlay: bytes, row: OverlayRow) -> list[object]:
-    plan = plan_at(visit.mirror.row, overlay, visit.head.height)
-    place = link(visit, short(overlay), f"overlay/{overlay.hex()}")
-    in_force = warning("none") if plan is None else checked(f"version {plan.version}")
-    signers = f"{row.threshold} of {len(row.administrators)} sign"
-    return [place, in_force, 0 if plan is None else len(plan.nodes), signers]
+    columns, rows = ["overlay", "newest plan", "administrators"], []
+    for (overlay,), row in visit.mirror.scan(OVERLAYS, most=LINES):
+        place = link(visit, short(overlay), f"overlay/{overlay.hex()}")
+        rows.append([place, row.version or warning("none"), f"{row.threshold} of {len(row.administrators)} sign"])
+    return join(heading("Overlay"), lines(columns, rows, "The operator founded no overlay yet: tally overlay found."))
 
 
 def show_overlay(visit: Visit) -> Html:
@@ -127,70 +115,58 @@ def _walk(plan: Plan) -> Iterator[tuple[int, VirtualNode]]:
 def _topics(visit: Visit, words: list[tuple[bytes, EntrustedRow]]) -> Html:
     rows = []
     for token, word in words[:LINES]:
-        leases = visit.mirror.scan(LEASES, token, most=LINES)
-        held = [
-            tag(
-                "div",
-                f"partition {partition}: ",
-                principal_link(visit, one.holder),
-                f", fence {one.fence}, ",
-                _until(visit, one.end_ms),
-            )
-            for (_, partition), one in leases
-            if one.number == word.number
+        leases = [
+            (key[1], one) for key, one in visit.mirror.scan(LEASES, token, most=LINES) if one.number == word.number
         ]
-        rows.append(
-            [topic_link(visit, token), code(word.node.hex()[:8]), when(word.since_ms), held or warning("nobody")]
-        )
+        held = [tag("div", f"partition {partition}: ", _holder(visit, one)) for partition, one in leases]
+        entry = code(word.node.hex()[:8])
+        rows.append([topic_link(visit, token), entry, when(word.since_ms), held or warning("nobody")])
     left = soft(f"{len(words) - LINES} more are not listed") if len(words) > LINES else None
-    return join(
-        lines(["topic", "publishers enter at", "entrusted", "who orders it"], rows, "None is entrusted to it."), left
-    )
+    columns = ["topic", "publishers enter at", "entrusted", "who orders it"]
+    return join(lines(columns, rows, "None is entrusted to it."), left)
 
 
-def _until(visit: Visit, end_ms: int) -> Html:
-    left_ms = end_ms - visit.head.time_ms
-    if left_ms <= 0:
-        return warning("run out")
-    return join("until ", when(end_ms), soft(f", {amount(left_ms / 1000, 'seconds')} after the block"))
+def _holder(visit: Visit, lease: LeaseRow) -> Html:
+    left_ms = lease.end_ms - visit.head.time_ms
+    until = ("until ", when(lease.end_ms)) if left_ms > 0 else warning("run out")
+    return join(principal_link(visit, lease.holder), f", fence {lease.fence}, ", until)
 
 
 def _relays(visit: Visit, plan: Plan) -> Html:
     every = [(node, relay) for _, node in _walk(plan) for relay in node.relays]
     at = skipped(visit)
-    rows = [_relay(visit, plan, *one) for one in every[at : at + LINES]]
+    rows = [
+        [
+            code(node.identifier.hex()[:8]),
+            principal_link(visit, relay.identifier),
+            relay.address,
+            f"{relay.operator}, {relay.host}",
+            _standing(visit, plan, relay.identifier),
+        ]
+        for node, relay in every[at : at + LINES]
+    ]
     columns = ["virtual node", "relay", "address", "operator, host", "standing"]
     return join(lines(columns, rows, "None."), ways_on(visit, len(every)))
 
 
-def _relay(visit: Visit, plan: Plan, node: VirtualNode, relay: Relay) -> list[object]:
-    fault, standing = visit.mirror.row(FAULTS(relay.identifier)), visit.mirror.row(STANDINGS(relay.identifier))
-    said: list[object] = []
-    if is_suspected(visit.mirror.row, relay.identifier, plan.version):
-        said.append(bad("suspected"))
+def _standing(visit: Visit, plan: Plan, relay: bytes) -> list[object]:
+    read = visit.mirror.row
+    fault, standing = read(FAULTS(relay)), read(STANDINGS(relay))
+    said: list[object] = [bad("suspected")] if is_suspected(read, relay, plan.version) else []
     if fault is not None:
         said.append(f" {many(fault.failures, 'failure')}")
     if standing is not None:
-        said.append(f" reputation {standing.score}")
-        said.append(bad("blacklisted") if standing.blacklisted else None)
-    place = code(node.identifier.hex()[:8])
-    return [
-        place,
-        principal_link(visit, relay.identifier),
-        relay.address,
-        f"{relay.operator}, {relay.host}",
-        said or "good",
-    ]
+        said += [f" reputation {standing.score} ", bad("blacklisted") if standing.blacklisted else None]
+    return said or ["good"]
 
 
 def _blame(visit: Visit, overlay: bytes, plan: Plan | None) -> Html:
     """Suspicions, which are words, and misdeals, which were proved."""
     said = visit.mirror.scan(SUSPICIONS, overlay, most=LINES)
-    rows: list[list[object]] = [
-        [principal_link(visit, relay), f"called silent under plan {one.version}", by]
-        for (_, relay, _), one in said
-        for by in [[(principal_link(visit, who), " ") for who in one.accusers]]
-    ]
+    rows: list[list[object]] = []
+    for (_, relay, _), one in said:
+        by = [(principal_link(visit, who), " ") for who in one.accusers]
+        rows.append([principal_link(visit, relay), f"called silent under plan {one.version}", by])
     for relay in [] if plan is None else [relay.identifier for node in plan.nodes for relay in node.relays]:
         proved = visit.mirror.scan(MISDEALS, relay, most=LINES)
         rows += [[principal_link(visit, relay), bad("convicted"), height_link(visit, one.height)] for _, one in proved]

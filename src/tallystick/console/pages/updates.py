@@ -36,12 +36,11 @@ from tallystick.page.svg import amount, many
 from tallystick.trust.campaign import WHOLE, Phase
 
 _STEPS = (EntryKind.CAMPAIGN, EntryKind.REPORT_CAMPAIGN, EntryKind.STOP_CAMPAIGN, EntryKind.RESUME_CAMPAIGN)
-_STATES = {
-    CampaignStatus.RUNNING: "running",
-    CampaignStatus.DONE: "done; later vehicles still fall in",
-    CampaignStatus.STOPPED: "stopped by somebody's word",
-    CampaignStatus.FAILED: "stopped itself: one failure too many",
-    CampaignStatus.WITHDRAWN: "stopped itself: an image was withdrawn",
+_WHY = {
+    CampaignStatus.DONE: "later vehicles still fall in",
+    CampaignStatus.STOPPED: "by somebody's word",
+    CampaignStatus.FAILED: "it stopped itself: one failure too many",
+    CampaignStatus.WITHDRAWN: "it stopped itself: an image was withdrawn",
 }
 
 
@@ -97,7 +96,7 @@ def show_campaign(visit: Visit) -> Html:
     if row is None:
         raise Misuse(f"no campaign {campaign.hex()} on this ledger", hint="the page of updates lists them")
     told = {
-        "state": (_state(row), " ", _STATES[CampaignStatus(row.status)]),
+        "state": (_state(row), " ", _WHY.get(CampaignStatus(row.status))),
         "topic": topic_link(visit, token),
         "begun at": height_link(visit, row.height),
         "phase": (f"{row.phase + 1} of {len(row.phases)}, open since ", when(row.opened_ms)),
@@ -133,7 +132,7 @@ def _phase(number: int, phase: Phase, row: CampaignRow) -> list[object]:
     is_over = number < row.phase or row.status == CampaignStatus.DONE
     state = "passed" if is_over else "open" if number == row.phase else "to come"
     reach = f"{_share(phase)}, at most {many(phase.vehicles, 'vehicle')}"
-    goal, end = f"{amount(phase.least_succeeded)} succeeded", f"{amount(phase.most_failed + 1)} failed"
+    goal, end = f"{amount(phase.least_succeeded)} succeeded", f"{amount(phase.most_failed + 1 + row.forgiven)} failed"
     return [number + 1, reach, goal, end, amount(phase.soak_ms / 1000, "seconds"), state]
 
 
