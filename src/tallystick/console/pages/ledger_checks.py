@@ -4,6 +4,7 @@ somebody else was shown, held to the history that was replayed here.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from tallystick import wire
@@ -28,34 +29,13 @@ from tallystick.console.viewer import Visit
 from tallystick.crypto.merkle import verify_consistency
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.errors import Malformed, Misuse, Refused
-from tallystick.ledger.contracts import (
-    access,
-    anchors,
-    attributes,
-    blame,
-    epochs,
-    firmware,
-    groups,
-    identity,
-    leases,
-    operations,
-    permits,
-    plans,
-    quotas,
-    reputation,
-    retention,
-    settings,
-    topics,
-    writes,
-)
+from tallystick.ledger.contracts import execute
 from tallystick.ledger.contracts.state import Key, Table
 from tallystick.page.html import Html, join, tag
 from tallystick.trust.notes import Checkpoint, Note, verify_checkpoint
 
-_CONTRACTS = (
-    *(access, anchors, attributes, blame, epochs, firmware, groups, identity, leases, operations, permits, plans),
-    *(quotas, reputation, retention, settings, topics, writes),
-)
+# Of all contracts that are ever run, by name.
+_CONTRACTS = [one for one in vars(execute).values() if isinstance(one, ModuleType)]
 TABLES: dict[str, Table[Any]] = {
     one.family: one for contract in _CONTRACTS for one in vars(contract).values() if isinstance(one, Table)
 }
