@@ -1,4 +1,4 @@
-"""*Ledger*: entries, blocks, rows with their proof, checkpoints compared; and what a node or a stranger shows beside."""
+"""*Ledger*: entries, blocks, rows with their proof, checkpoints compared; and what a node or stranger shows beside."""
 
 from __future__ import annotations
 
