@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 from console_stack import Browser, ConsoleStack
 
 from tallystick import wire
+from tallystick.client.inspect import look
 from tallystick.client.reader import Finding
 from tallystick.console.viewer import Viewer
+from tallystick.errors import Malformed
 from tallystick.pipeline.jobs.audit_findings import SCHEMA
 
 EVIL = "<script>alert(1)</script>"
@@ -31,9 +34,10 @@ def home(viewer: Viewer) -> Iterator[Path]:
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(viewer, "warehouse", tmp_path / "tables")
-    return tmp_path / "tables"
+def warehouse(tmp_path: Path, viewer: Viewer) -> Iterator[Path]:
+    viewer.warehouse = tmp_path / "tables"
+    yield viewer.warehouse
+    viewer.warehouse = None
 
 
 def write(warehouse: Path, instance: bytes, *rows: dict[str, Any]) -> Path:
@@ -82,7 +86,7 @@ def test_filters_choose_by_severity_reason_and_topic(console: Browser, world: Co
         text = console.get("findings", **query).text
         assert ("a grave one" in text, "an open one" in text) == (True, False), query
     assert "No finding fits" in console.get("findings", severity="warning").text
-    assert console.get("findings", start="x").status == 400
+    assert console.get("findings", skip="x").status == 400
 
 
 def test_contradictions_of_checkpoints_count_as_checked_where_both_signatures_hold(
@@ -112,27 +116,38 @@ def test_the_audit_is_told_by_the_warehouse_and_leads_to_the_ledger(
     assert "ledger/entries/3/0" in listed
     assert "ledger/blocks/4" in listed
     assert "the word of the warehouse" in listed
+    assert "2026-05-17 00:00:00 UTC" in listed
+    assert "not all is here" not in listed
     address = listed.partition("findings/audit-")[2].partition('"')[0]
     assert "look" in console.get(f"findings/audit-{address}").text
     said = console.get(f"findings/audit-{address}/file")
     assert (said.status, "no file" in said.text) == (400, True)
 
 
-@pytest.mark.parametrize("what", ["rows", "facts", "whose", "nothing"])
+@pytest.mark.parametrize("what", ["rows", "columns", "facts", "whose", "nothing", "no audit"])
 def test_a_damaged_warehouse_is_a_sentence_and_the_rest_of_the_page_stays(
     console: Browser, world: ConsoleStack, home: Path, warehouse: Path, what: str
 ) -> None:
     Finding("altered", "still there", world.token, 0, 2).keep(home)
     if what != "nothing":
         file = write(warehouse, world.reader.identity.instance, row())
-        {"rows": file, "facts": warehouse / "warehouse.json", "whose": warehouse / "warehouse.json"}[what].write_text(
-            '{"format": 1, "instance": "00"}' if what == "whose" else "junk"
-        )
+        facts = warehouse / "warehouse.json"
+        match what:
+            case "rows":
+                file.write_text("junk")
+            case "columns":
+                pq.write_table(pa.table({"rule": [7]}), file)
+            case "facts":
+                facts.write_text("junk")
+            case "whose":
+                facts.write_text('{"format": 1, "instance": "00"}')
+            case "no audit":
+                shutil.rmtree(warehouse / "findings")
     said = console.get("findings")
     assert said.status == 200
     assert "still there" in said.text
-    told = {"rows": "damaged", "facts": "damaged", "whose": "another instance", "nothing": "no warehouse"}[what]
-    assert told in said.text
+    told = {"whose": "another instance", "nothing": "no warehouse", "no audit": "no audit"}
+    assert told.get(what, "damaged") in said.text
     assert "not all is here" in said.text
 
 
@@ -163,12 +178,44 @@ def test_a_page_is_bounded_however_much_was_found(console: Browser, world: Conso
         Finding("altered", "long " * 2000, world.token, 0, offset).keep(home)
     first = console.get("findings")
     assert len(first.body) < 150_000
-    assert "start=50" in first.text
-    last = console.get("findings", start=100).text
+    assert "skip=50" in first.text
+    last = console.get("findings", skip=100).text
     assert last.count('class="mark alarm"') == 20
-    assert "start=50" in last
+    assert "skip=50" in last
 
 
 def test_what_is_not_there_is_a_sentence(console: Browser) -> None:
     said = console.get("findings/home-0000")
     assert (said.status, "No finding" in said.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        Finding("altered", "it was", b"\x01" * 16, 0, 2, b"\x02" * 16, b"\x03" * 16, 4, (b"one", b"two")),
+        Finding("silent", "nobody spoke", b"\x01" * 16, 0),
+        Finding.retired(b"\x01" * 16, 0, 3, 9),
+    ],
+)
+def test_a_kept_finding_is_read_as_it_was(finding: Finding) -> None:
+    assert Finding.decode(finding.encode()) == finding
+
+
+@pytest.mark.parametrize("wrong", [[], [2], [1, "a", "b", b"c", 0, None, b"", b"", None, ["no bytes"]], "junk"])
+def test_what_is_no_finding_is_malformed(wrong: object) -> None:
+    with pytest.raises(Malformed):
+        Finding.decode(wire.encode(wrong))
+
+
+def test_a_stranger_may_look_at_a_contradiction(viewer: Viewer) -> None:
+    head = viewer.mirror.at.head
+    assert head is not None
+    kind, facts = look(wire.encode(["split-view", head.note, head.note]))
+    assert (kind, facts["reason"], facts["shown"]["size"]) == (
+        "contradiction of checkpoints",
+        "split-view",
+        head.size,
+    )
+    assert look(wire.encode(["split-view", head.note, 7, b"\x01" * 32]))[1]["somebody_was_shown"]["size"] == 7
+    with pytest.raises(Malformed):
+        look(wire.encode(["split-view", b"junk", b"junk"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from stack import wait_until
 
 from tallystick import wire
 from tallystick.carriers.carrier import Fetch
-from tallystick.console.mirror import Mirror, Trouble
+from tallystick.console.mirror import Trouble
 from tallystick.console.pages import happenings
 from tallystick.console.viewer import Viewer, Visit
 from tallystick.errors import Refused
@@ -61,10 +62,7 @@ def test_filters_are_by_kind_and_by_reason(console: Browser, refused: ConsoleSta
     assert console.get("happenings", kind="no-such").status == 400
 
 
-def test_the_way_back_ends_at_the_first_entry_and_shows_each_entry_once(
-    visit: VisitOf, refused: ConsoleStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(happenings, "LOOKED_MAX", 7)
+def test_the_way_back_ends_at_the_first_entry_and_shows_each_entry_once(visit: VisitOf, refused: ConsoleStack) -> None:
     everything: list[tuple[int, int]] = []
     before, pages = None, 0
     while pages == 0 or before is not None:
@@ -74,7 +72,7 @@ def test_the_way_back_ends_at_the_first_entry_and_shows_each_entry_once(
             seen.append(item)
             return False
 
-        _, before, looked = happenings._walk(visit("happenings"), before, note)
+        _, before, looked = happenings._walk(visit("happenings"), before, note, most=7)
         assert looked == len(seen) <= 7
         everything += [(item.height, item.index) for item in seen]
         pages += 1
@@ -83,15 +81,8 @@ def test_the_way_back_ends_at_the_first_entry_and_shows_each_entry_once(
     assert pages > 2
 
 
-def test_a_page_offers_what_is_older(console: Browser, refused: ConsoleStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(happenings, "LOOKED_MAX", 3)
-    text = console.get("happenings", kind="lifted").text
-    assert "among the newest 3 entries" in text
-    older = text.partition("before=")[2].partition('"')[0].partition("&")[0]
-    assert (
-        f"entries below {older.replace('%2F', '/')}"
-        in console.get("happenings", kind="lifted", before=older.replace("%2F", "/")).text
-    )
+def test_a_page_goes_on_below_a_place(console: Browser, refused: ConsoleStack) -> None:
+    assert "entries below 3/0" in console.get("happenings", kind="lifted", before="3/0").text
     for wrong in ("x", "1", "1/x", "99999999/0", "1/2/3"):
         assert console.get("happenings", before=wrong).status == 400, wrong
 
@@ -133,24 +124,26 @@ def test_an_entry_is_of_these_kinds_and_can_be_shown(visit: VisitOf, entry: byte
     assert all(f">{happenings.KINDS[kind][0]}</span>" in shown for kind in kinds)
 
 
-def test_whoever_an_entry_put_on_the_blacklist_is_shown_so(visit: VisitOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_an_entry_put_on_the_blacklist_is_shown_so() -> None:
     rows = {3: ["refused", "blacklisted"], 2: ["refused"], 0: ["refused"]}
     for height, kinds in rows.items():
-        monkeypatch.setattr(Mirror, "row", lambda _self, _key, height=height: Standing(10, 0, 0, height))
-        assert happenings._kinds(visit("happenings"), item_of(operation(reason="no-right"))) == kinds
+        standing: Any = SimpleNamespace(mirror=SimpleNamespace(row=lambda _key, at=height: Standing(10, 0, 0, at)))
+        visit = Visit(standing, "", "happenings")
+        assert happenings._kinds(visit, item_of(operation(reason="no-right"))) == kinds
 
 
-def test_a_node_that_shows_another_ledger_is_shown(
-    console: Browser, viewer: Viewer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_shows_another_ledger_is_shown(console: Browser, viewer: Viewer) -> None:
     evil = "it shows <script>alert(1)</script>"
     known = viewer.mirror.at
-    monkeypatch.setattr(viewer.mirror, "at", replace(known, trouble=Trouble("rollback", evil, None, 1)))
-    text = console.get("happenings", kind="contradiction").text
-    assert ">rollback</span>" in text
-    assert "it shows &lt;script&gt;" in text
-    monkeypatch.setattr(viewer.mirror, "at", replace(known, trouble=Trouble("away", "gone", None, 1)))
-    assert "Nothing of this kind" in console.get("happenings", kind="contradiction").text
+    try:
+        viewer.mirror.at = replace(known, trouble=Trouble("rollback", evil, None, 1))
+        text = console.get("happenings", kind="contradiction").text
+        assert ">rollback</span>" in text
+        assert "it shows &lt;script&gt;" in text
+        viewer.mirror.at = replace(known, trouble=Trouble("away", "gone", None, 1))
+        assert "Nothing of this kind" in console.get("happenings", kind="contradiction").text
+    finally:
+        viewer.mirror.at = known
 
 
 def test_reasons_and_names_are_hostile(visit: VisitOf) -> None:

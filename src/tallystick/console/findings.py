@@ -1,7 +1,7 @@
 """What was found: by this identity's readers, by its memory of checkpoints, and by the audit of a warehouse.
 
-The first two lie in the viewer's own folder, the third in tables that a job wrote. Both are somebody's earlier word.
-What can be held to the ledger here is (`proved`), and nothing else counts as checked.
+The first two lie in the viewer's own folder, the third in tables that a job wrote. All of it is somebody's earlier
+word. Only what can be held to the ledger here (`proved`) counts as checked.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from shlex import quote
+from typing import Any
 
 from tallystick import wire
 from tallystick.client.reader import OPEN_REASONS, Finding
 from tallystick.console.viewer import Viewer
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Malformed, Misuse, Refused
-from tallystick.ledger.block import read_head
+from tallystick.ledger.block import Head, read_head
 from tallystick.ledger.contracts.reputation import EQUIVOCATIONS
+from tallystick.pipeline.jobs.audit_findings import ALARM, NOTICE, SCHEMA, SEVERITIES, WARNING
+from tallystick.pipeline.jobs.rows import Rows
 
-if TYPE_CHECKING:
-    from tallystick.ledger.block import Head
-
-ALARM, WARNING, NOTICE = SEVERITIES = ("alarm", "warning", "notice")  # as in the audit's tables
 FILES_MAX = 1000  # of a home's evidence that a page looks at, the newest
+ROWS_MAX = 1000  # of a table
 _DOUBTFUL = ("suspect", "silent", "cannot-open", "oversized", "stale-head")
 
 
@@ -51,23 +50,23 @@ class Noted:
     data: bytes | None = None  # where it is no file of its own
 
 
-def found(viewer: Viewer) -> tuple[list[Noted], list[Misuse | Refused]]:
+def found(viewer: Viewer) -> tuple[list[Noted], list[Misuse]]:
     """All findings, the gravest first and of those the newest; and what could not be read."""
-    troubles: list[Misuse | Refused] = []
+    troubles: list[Misuse] = []
     every = [*_of_home(viewer.identity.home / "evidence", troubles), *contradictions(viewer)]
     if viewer.warehouse is not None:
         try:
-            every += _of_warehouse(viewer.warehouse, viewer.identity.instance)
+            every.extend(_of_warehouse(viewer.warehouse, viewer.identity.instance))
         except Misuse as error:
             troubles.append(error)
     return sorted(every, key=lambda one: (SEVERITIES.index(one.severity), -one.time_ms)), troubles
 
 
-def _of_home(folder: Path, troubles: list[Misuse | Refused]) -> Iterator[Noted]:
+def _of_home(folder: Path, troubles: list[Misuse]) -> Iterator[Noted]:
     files = [(path.stat().st_mtime_ns, path) for path in folder.glob("*") if path.is_file()]
     newest = sorted(files, reverse=True)[:FILES_MAX]
     if len(files) > len(newest):
-        hint = f"tally inspect {folder} shows all"
+        hint = f"tally inspect {quote(str(folder))} shows all"
         troubles.append(Misuse(f"{len(files)} findings lie in {folder}, the newest {FILES_MAX} are here", hint=hint))
     for changed, path in newest:
         try:
@@ -121,33 +120,30 @@ def _heads(viewer: Viewer, notes: list[Any]) -> list[Head]:
     return heads
 
 
-def _of_warehouse(folder: Path, instance: bytes) -> list[Noted]:
+def _of_warehouse(folder: Path, instance: bytes) -> Iterator[Noted]:
     """Raises `Misuse` where there are no tables, or others', or damaged ones."""
-    from tallystick.pipeline.jobs.report_data import Tables
-    from tallystick.pipeline.jobs.warehouse import Warehouse, reading
-
-    warehouse = Warehouse(folder)
-    facts = warehouse.facts()
-    if not facts:
-        raise Misuse(f"{folder}: no warehouse is here", hint=f"tally pipeline run audit --warehouse {folder}")
-    if facts.get("instance") != instance.hex():
-        raise Misuse(f"{folder}: the warehouse of another instance", hint="name this one's with --warehouse")
-    with reading():
-        rows = Tables(warehouse).findings()
-    if rows is None:
-        raise Misuse(f"{folder}: no audit was made yet", hint=f"tally pipeline run audit --warehouse {folder}")
-    return [_of_row(row) for row in rows]
+    rows = Rows(folder, instance)
+    for name in ("findings", "campaign_findings", "ecu_findings"):
+        with rows.table(name) as table:
+            newest = table.batches()[-1:]
+            if not newest and name == "findings":
+                hint = f"tally pipeline run audit --warehouse {quote(str(folder))}"
+                raise Misuse(f"{folder}: no audit was made yet", hint=hint)
+            found = rows.read(name, SCHEMA, batches=newest).select(SCHEMA.names) if newest else SCHEMA.empty_table()
+            first = found.slice(0, ROWS_MAX).to_pylist()
+        yield from map(_of_row, first)
+        if len(found) > ROWS_MAX:
+            raise Misuse(f"{len(found):,} rows are in {name}, the first {ROWS_MAX:,} are here")
 
 
 def _of_row(row: dict[str, Any]) -> Noted:
-    last = row["last_time"] or row["first_time"]
     return Noted(
         name=_name("audit", repr(sorted(row.items())).encode()),
         source="warehouse",
         severity=row["severity"] if row["severity"] in SEVERITIES else NOTICE,
         reason=row["rule"],
         message=row["message"] + (f", {row['count']:,} times" if row["count"] > 1 else ""),
-        time_ms=int(last.timestamp() * 1000) if isinstance(last, datetime) else 0,
+        time_ms=(row["last_time"] or row["first_time"] or 0) // 1000,
         token=_identifier(row["token"]),
         partition=row["partition"],
         principal=_identifier(row["principal"]),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
-from tallystick import wire
 from tallystick.client.inspect import look
 from tallystick.client.reader import Finding
-from tallystick.console.findings import SEVERITIES, Noted, content, found, proved
+from tallystick.console.findings import Noted, content, found, proved
 from tallystick.console.layout import (
     LINES,
     checked,
@@ -20,26 +20,28 @@ from tallystick.console.layout import (
     heading,
     lines,
     link,
-    pager,
     part,
     principal_link,
     short,
+    skipped,
     soft,
     told,
     topic_link,
     warning,
+    ways_on,
     when,
 )
 from tallystick.console.page import Download, Page
 from tallystick.console.viewer import Visit
-from tallystick.errors import Malformed, Misuse, Refused
+from tallystick.errors import Malformed, Misuse
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import many
+from tallystick.pipeline.jobs.audit_findings import SEVERITIES
 
 PLACES_MAX = 8
-EVIDENCE_MAX = 20  # pieces that a page puts into words
-_ITEMS_MAX = 50  # of a list among the facts of one
-_TEXT_MAX = 2000
+EVIDENCE_MAX = 8  # pieces that a page puts into words
+_ITEMS_MAX = 10  # of a list among the facts of one
+_TEXT_MAX = 1000
 _SOURCES = {
     "home": "a reader of this identity, when it read",
     "memory": "this identity's memory of checkpoints",
@@ -50,26 +52,21 @@ _SOURCES = {
 def show_findings(visit: Visit) -> Html:
     every, troubles = found(visit.viewer)
     chosen = [one for one in every if _is_wanted(visit, one)]
-    start = _start(visit)
-    shown = chosen[start : start + LINES]
-    reasons = sorted({one.reason for one in every})
+    shown = chosen[skipped(visit) :][:LINES]
+    reasons = sorted({one.reason for one in every if len(one.reason) <= 60})[:LINES]
     form = filters(
         visit,
         choice(visit, "severity", "severity", [("", "all"), *((one, one) for one in SEVERITIES)]),
         choice(visit, "reason", "reason", [("", "all"), *((one, one) for one in reasons)]),
         field(visit, "topic", "topic", placeholder="name or token"),
     )
-    ways = pager(
-        visit,
-        {"start": max(0, start - LINES) or None} if start else None,
-        {"start": start + LINES} if start + LINES < len(chosen) else None,
-    )
+    columns = ["severity", "finding", "where", "when", "known by"]
     return join(
         heading("Findings", _lead(visit, every)),
         [_trouble(one) for one in troubles],
         form if every else None,
-        lines(["severity", "finding", "where", "when", "known by"], [_line(visit, one) for one in shown], _none(every)),
-        ways,
+        lines(columns, [_line(visit, one) for one in shown], _none(every, troubles)),
+        ways_on(visit, len(chosen)),
     )
 
 
@@ -82,11 +79,13 @@ def _lead(visit: Visit, every: list[Noted]) -> str:
     return f"{counts}: {whence}{more}."
 
 
-def _none(every: list[Noted]) -> str:
-    return "No finding fits." if every else "Nothing was found: no reader of this home met anything that did not hold."
+def _none(every: list[Noted], troubles: list[Misuse]) -> str:
+    if every or troubles:
+        return "No finding fits." if every else "There is nothing else."
+    return "Nothing was found: no reader of this home met anything that did not hold."
 
 
-def _trouble(error: Misuse | Refused) -> Html:
+def _trouble(error: Misuse) -> Html:
     hint = soft(f"; {error.hint}") if error.hint else None
     return tag("p", warning("not all is here"), f" {error}", hint, role="status")
 
@@ -99,13 +98,6 @@ def _is_wanted(visit: Visit, one: Noted) -> bool:
         and (not reason or one.reason == reason)
         and (not topic or topic in (one.token.hex(), visit.viewer.topic_name(one.token)))
     )
-
-
-def _start(visit: Visit) -> int:
-    text = visit.query.get("start") or "0"
-    if not wire.is_number(text) or len(text) > 9:
-        raise Misuse(f"start: a number expected, found {text[:40]!r}", hint="follow the links under the list")
-    return int(text)
 
 
 def _line(visit: Visit, one: Noted) -> list[object]:
@@ -127,7 +119,11 @@ def _severity(one: Noted) -> Html:
 def _where(visit: Visit, one: Noted) -> object:
     where = [] if not one.token else [topic_link(visit, one.token)]
     if one.partition is not None:
-        where.append(tag("div", f"partition {one.partition}", "" if one.offset is None else f", offset {one.offset}"))
+        place = f"partition {one.partition}"
+        if one.offset is not None:
+            records = f"topics/{one.token.hex()}/records"
+            place = link(visit, f"{place}, offset {one.offset}", records, partition=one.partition, start=one.offset)
+        where.append(tag("div", place))
     places = [_place(visit, place) for place in one.places[:PLACES_MAX]]
     more = f"and {len(one.places) - PLACES_MAX} more" if len(one.places) > PLACES_MAX else None
     shown = tag("div", [(place, " ") for place in places], more) if places else None
@@ -166,7 +162,7 @@ def _evidence(visit: Visit, one: Noted, data: bytes) -> Html:
     pieces = Finding.decode(data).evidence if one.source == "home" else (data,)
     way = tag("p", link(visit, f"download the file, {many(len(data), 'byte')}", f"findings/{one.name}/file"))
     more = soft(f"{len(pieces) - EVIDENCE_MAX} more in the file") if len(pieces) > EVIDENCE_MAX else None
-    file = command(f"tally inspect {one.file}") if one.file is not None else None
+    file = command(f"tally inspect {quote(str(one.file))}") if one.file is not None else None
     return join(way, [in_words(piece) for piece in pieces[:EVIDENCE_MAX]], more, file)
 
 
@@ -189,7 +185,8 @@ def _value(name: str, value: Any) -> object:
     if isinstance(value, dict):
         return _facts(value)
     if isinstance(value, list | tuple):
-        return [tag("div", _value(name, item)) for item in value[:_ITEMS_MAX]] or "–"
+        more = soft(f"and {len(value) - _ITEMS_MAX} more") if len(value) > _ITEMS_MAX else None
+        return [[tag("div", _value(name, item)) for item in value[:_ITEMS_MAX]], more] if value else "–"
     if isinstance(value, bytes) and value:
         return code(value) if len(value) <= 64 else short(value[:64])
     if name.endswith("_ms") and isinstance(value, int) and value:

@@ -123,7 +123,7 @@ def _is_wanted(wanted: str, reason: str, kinds: list[str], item: AuditItem) -> b
 
 
 def _walk(
-    visit: Visit, before: Place | None, is_wanted: Callable[[list[str], AuditItem], bool]
+    visit: Visit, before: Place | None, is_wanted: Callable[[list[str], AuditItem], bool], most: int = LOOKED_MAX
 ) -> tuple[list[tuple[AuditItem, list[str]]], Place | None, int]:
     """What happened below a place, newest first; where to go on, None at the ledger's beginning; how much was seen."""
     found: list[tuple[AuditItem, list[str]]] = []
@@ -137,7 +137,7 @@ def _walk(
             kinds = _kinds(visit, item)
             if is_wanted(kinds, item):
                 found.append((item, kinds))
-            if len(found) == LINES or looked == LOOKED_MAX:
+            if len(found) == LINES or looked == most:
                 return found, (item.height, item.index), looked
     return found, None, looked
 
