@@ -109,7 +109,7 @@ def test_the_frames_around_an_alert_are_drawn(check: str, drawn: str, warehouse:
 
 def test_hostile_rows_are_escaped_and_cut(warehouse: Path, viewer: Viewer, shown: Callable[..., str]) -> None:
     named: dict[str, Any] = dict.fromkeys(("vin", "signal", "profile", "_publisher"), HOSTILE + "x" * 100_000)
-    put(warehouse, "alerts", [alert(**named), alert(check=HOSTILE)], alerts._ALERT, **FACTS)
+    put(warehouse, "alerts", [alert(**named), alert(check=HOSTILE + "x" * 100_000)], alerts._ALERT, **FACTS)
     for page in (shown(), one(viewer)):
         assert "<script>alert" not in page
         assert "&lt;script&gt;" in page

@@ -147,6 +147,7 @@ def test_what_is_wrong_with_a_warehouse_is_a_sentence(
     warehouse: Path, viewer: Viewer, shown: Callable[..., str]
 ) -> None:
     assert "tally pipeline run trips" in shown()
+    assert trips.PAGES[0].is_there(visit_of(viewer, "trips")), "it says what is to be run"
     place = put(warehouse, "trips", [trip(0), trip(1)], TRIPS)
     part, facts = place / "part.parquet", place / "_batch.json"
     whole = part.read_bytes()

@@ -62,11 +62,11 @@ def show_alerts(visit: Visit) -> Html:
         return join(heading("Alerts"), tables.missing(visit, "detect"))
     rows = tables.rows_of(visit)
     every = rows.read("alerts", _ALERT)
-    checks = [str(one) for one in every["check"].unique().slice(0, _CHECKS_MAX).to_pylist()]
+    checks = [one for one in every["check"].unique().slice(0, _CHECKS_MAX).to_pylist() if one == cut(one)]
     form = filters(
         visit,
         field(visit, "vin", "vehicle"),
-        choice(visit, "check", "check", [("", "all checks"), *((one, cut(one)) for one in sorted(checks))]),
+        choice(visit, "check", "check", [("", "all checks"), *((one, one) for one in sorted(checks))]),
         field(visit, "signal", "signal"),
         *tables.time_fields(visit),
     )
@@ -80,8 +80,8 @@ def show_alerts(visit: Visit) -> Html:
 
 def _watched(rows: Rows) -> list[object]:
     """In how many frames, and how many nobody scored."""
-    every = rows.facts("alerts")
-    with rows.table("alerts"):
+    with rows.table("alerts") as table:
+        every = [table.facts(one) for one in table.batches()]
         counts = {name: sum(int(one[name]) for one in every) for name in ("frames", "unscored", "late")}
     said: list[object] = [f" in {many(counts['frames'], 'frame')}"]
     if counts["unscored"] or counts["late"]:
@@ -112,9 +112,7 @@ def show_alert(visit: Visit) -> Html:
     missing = [one for one in _ALERT.names[:5] if row[one] is None]
     if missing or row["check"] not in MEANINGS:
         why = f"a row without {missing[0]}" if missing else f"check {cut(row['check'])!r} is unknown here"
-        raise Misuse(
-            f"alerts: {why}", hint="a newer release may have written it; tally pipeline run detect makes it anew"
-        )
+        raise Misuse(f"alerts: {why}", hint="a newer release may have written it, or a stranger")
     times = {name: tables.moment(row[name]) for name in ("ts_first", "ts_last")}
     words = in_words({**row, **times, "vin": cut(row["vin"]), "signal": cut(row["signal"])})
     ends = [[row[f"{end}_{name}"] for name in ("partition", "offset", "leaf")] for end in ("", "_last")]

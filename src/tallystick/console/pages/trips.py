@@ -192,12 +192,10 @@ def _origin(visit: Visit, trip: dict[str, Any]) -> Html:
 
 PAGES = (
     Page(
-        "trips",
-        "Map and trips",
-        show_trips,
+        *("trips", "Map and trips", show_trips),
         in_menu=True,
         live=False,
-        is_there=lambda visit: tables.has(visit, "trips"),
+        is_there=lambda visit: visit.viewer.warehouse is not None,
     ),
     Page("trips/{batch}/{row}", "Trip", show_trip, live=False),
 )

@@ -62,11 +62,6 @@ class Rows:
             raise Misuse(f"{name}: no row {row[:20]} of batch {batch[:20]}", hint="open rows move on: look again")
         return found[0]
 
-    def facts(self, name: str) -> list[dict[str, Any]]:
-        """What was written down with each batch."""
-        with self.table(name) as table:
-            return [table.facts(number) for number in table.batches()]
-
     def files(self, name: str, batch: int) -> list[str]:
         """The files of a batch's rows; of the open ones for -1."""
         with self.table(name) as table:
