@@ -16,7 +16,7 @@ from actors import SCHEMA, publish, read_rows
 from prometheus_client.parser import text_string_to_metric_families
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.node import lags
+from tallystick.node.lags import Lags
 from tallystick.runtime.counting import BOUNDS_S, OTHER, REASONS
 
 OPERATIONS = Path(__file__).parents[2] / "operations"
@@ -29,8 +29,7 @@ SERIES_MAX = 1_000  # of one node or authority, whatever clients do
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Three rows were published; two groups have read them, and one of these is done with them."""
-    with pytest.MonkeyPatch.context() as patch, Stack(tmp_path_factory.mktemp("metrics")) as stack:
-        patch.setattr(lags, "SHOWN_MAX", 1)
+    with Stack(tmp_path_factory.mktemp("metrics")) as stack:
         owner = stack.tenant("acme")
         token = stack.topic(owner, "brakes", SCHEMA)
         reader = stack.principal("acme", "reader")
@@ -77,12 +76,15 @@ def test_all_reasons_that_they_name_are_told_apart() -> None:
 
 
 def test_a_group_is_told_by_its_pseudonym_and_many_as_one(stack: Stack) -> None:
-    stack.node._lags.look()
-    lag = stack.node.statistics()["groups"]
+    lags = Lags(stack.node.ledger, stack.node.carrier.storage, shown_max=1)
+    lags.look()
+    lag, entries = lags.snapshot(), stack.node.statistics()["log"]["entries"]
     assert lag["known"] == 2
     [(shown, behind), rest] = lag["lag_parcels"].items()
-    assert (len(shown), behind, rest) == (32, stack.node.statistics()["log"]["entries"], (OTHER, 0))
-    assert [one.labels["group"] for one in told(stack.node.url)["tally_groups_lag_parcels"]] == [shown, OTHER]
+    assert (len(shown), behind, rest) == (32, entries, (OTHER, 0))
+    stack.node._lags.look()
+    by_group = {one.labels["group"]: one.value for one in told(stack.node.url)["tally_groups_lag_parcels"]}
+    assert (len(by_group), by_group[shown], sum(by_group.values())) == (3, entries, entries)
 
 
 def test_invented_paths_and_hosts_make_no_series(stack: Stack) -> None:

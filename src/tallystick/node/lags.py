@@ -25,8 +25,8 @@ ROWS_MAX = 100_000
 
 
 class Lags:
-    def __init__(self, ledger: NodeLedger, storage: Storage) -> None:
-        self._ledger, self._storage = ledger, storage
+    def __init__(self, ledger: NodeLedger, storage: Storage, shown_max: int = SHOWN_MAX) -> None:
+        self._ledger, self._storage, self._shown_max = ledger, storage, shown_max
         self._told: dict[str, Any] = {"known": 0, "lag_parcels": {}}
 
     def snapshot(self) -> dict[str, Any]:
@@ -48,4 +48,4 @@ class Lags:
                 yield max(0, self._storage.end(place) - done)
 
         told = [(row.tenant, identifier.hex(), sum(behind(identifier, row))) for (identifier,), row in groups]
-        self._told = {"known": len(groups), "lag_parcels": ranked(told, SHOWN_MAX)}
+        self._told = {"known": len(groups), "lag_parcels": ranked(told, self._shown_max)}
