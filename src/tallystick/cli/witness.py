@@ -83,12 +83,15 @@ def run(
 ) -> None:
     """Serve POST /add-checkpoint for the ledgers of these trust files, until SIGINT or SIGTERM.
 
+    Anybody may see at the same address which checkpoints it cosigned last: as a page, and under /checkpoints as notes.
+
     \b
     Examples:
       tally witness run city --trust fleet/trust.json --port 7420
     """
     from tallystick.ledger.witness import REQUEST_BYTES_MAX, Witness
     from tallystick.node.instance import claim, read_secret
+    from tallystick.node.witness_pages import WitnessPages
     from tallystick.runtime.address import server_tls
     from tallystick.runtime.disk import RealDisk
     from tallystick.runtime.http1 import Answer
@@ -112,6 +115,7 @@ def run(
 
         router = Router(body_bytes_max=REQUEST_BYTES_MAX)
         router.add("POST", "/add-checkpoint", add_checkpoint)
+        WitnessPages(witness, clock).add_routes(router)
         tls = server_tls(tls_certificate, tls_key) if tls_certificate else None
         server = Server(router, host, port, tls=tls)
         tell({"url": server.url, "vkey": signer.verifier.encode()}, f"witness  {server.url}")

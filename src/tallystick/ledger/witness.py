@@ -6,6 +6,10 @@ are always of one history. Stricter than the specification where our own lines s
 height has one text, so that neither can one height have two state roots.
 
 A witness vouches for one history, not for right results. `add_checkpoint` is the whole protocol, without HTTP.
+
+The newest of what it cosigned is kept with its signatures, for strangers who compare what they were shown. Nobody can
+push it out but a ledger that goes on: a checkpoint that comes again, or with signatures of strangers, is kept once and
+without them.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import accumulate
 from typing import NamedTuple
 
 from tallystick import wire
@@ -36,6 +41,9 @@ from tallystick.trust.notes import (
 PROOF_LINES_MAX = 63  # as the specification bounds it
 REQUEST_BYTES_MAX = NOTE_BYTES_MAX + 8192
 SIZE_TYPE = "text/x.tlog.size"
+KEPT_MAX = 64  # cosigned checkpoints of an origin, some 40 kB a write
+RECENT = 16  # of these, without a gap; before them ever fewer, back to the first
+KEPT_BYTES_MAX = 64 * 1024  # post-quantum signatures are long
 
 _OLD = re.compile(r"old (0|[1-9][0-9]{0,18})")
 
@@ -56,6 +64,16 @@ class _Seen(NamedTuple):
     root: bytes
     height: int | None
     text: str
+    kept: tuple[tuple[int, bytes], ...] = ()  # the newest cosigned notes, with the times of their cosignatures
+
+
+class Cosigned(NamedTuple):
+    """A checkpoint that this witness cosigned, and the note that says so."""
+
+    checkpoint: Checkpoint
+    height: int | None
+    time_s: int
+    note: bytes
 
 
 _NOTHING = _Seen(0, EMPTY_ROOT, None, "")
@@ -64,11 +82,15 @@ _NOTHING = _Seen(0, EMPTY_ROOT, None, "")
 class Witness:
     """Cosigns for the logs in `logs`: origin → keys that may sign its checkpoints."""
 
-    def __init__(self, signer: NoteSigner, logs: Mapping[str, Sequence[NoteVerifier]], disk: Disk) -> None:
-        self.signer = signer
+    def __init__(
+        self, signer: NoteSigner, logs: Mapping[str, Sequence[NoteVerifier]], disk: Disk, kept_max: int = KEPT_MAX
+    ) -> None:
+        """`kept_max` are the cosigned checkpoints of an origin that it goes on showing."""
+        self.signer, self._kept_max = signer, kept_max
         self._logs = dict(logs)
         self._disk = disk
         self._lock = threading.Lock()
+        self.changes = 0  # rises with each checkpoint that it cosigns
 
     def add_checkpoint(self, body: bytes, now_s: int) -> WitnessAnswer:
         """The answer to `POST /add-checkpoint`."""
@@ -102,8 +124,21 @@ class Witness:
             verify_consistency(seen.size, seen.root, checkpoint.size, checkpoint.root, proof)
         except Forged:
             return WitnessAnswer(422)
-        self._save(checkpoint.origin, _Seen(checkpoint.size, checkpoint.root, height, note.text))
-        return WitnessAnswer(200, self.signer.sign(note.text, now_s).encode().encode())
+        signature, kept = self.signer.sign(note.text, now_s), seen.kept
+        if note.text != seen.text or not kept:
+            known = {(one.name, one.key_id) for one in self._logs[checkpoint.origin]}
+            signed = [one for one in note.signatures if (one.name, one.key_id) in known]
+            kept = bounded(((now_s, Note(note.text, (*signed, signature)).encode()), *kept), self._kept_max)
+        self._save(checkpoint.origin, _Seen(checkpoint.size, checkpoint.root, height, note.text, kept))
+        self.changes += 1
+        return WitnessAnswer(200, signature.encode().encode())
+
+    def cosigned(self) -> list[Cosigned]:
+        """What it cosigned last, by origin, the newest first."""
+        with self._lock:
+            kept = [one for origin in sorted(self._logs) for one in self._load(origin).kept]
+        found = [(time_s, note, Checkpoint.decode(Note.decode(note).text)) for time_s, note in kept]
+        return [Cosigned(checkpoint, _height(checkpoint), time_s, note) for time_s, note, checkpoint in found]
 
     def _load(self, origin: str) -> _Seen:
         name = _name(origin)
@@ -112,10 +147,27 @@ class Witness:
         match wire.decode(read_all(self._disk, name), "witness state"):
             case [1, str(found), int(size), bytes(root), int() | None as height, str(text)] if found == origin:
                 return _Seen(size, root, height, text)
-        raise Malformed(f'witness state of "{origin}": not of version 1', reason="version")
+            case [2, str(found), int(size), bytes(root), int() | None as height, str(text), list(kept)] if (
+                found == origin
+            ):
+                return _Seen(size, root, height, text, tuple((time_s, note) for time_s, note in kept))
+        raise Malformed(f'witness state of "{origin}": of version 1 or 2 expected', reason="version")
 
     def _save(self, origin: str, seen: _Seen) -> None:
-        write_atomic(self._disk, _name(origin), wire.encode([1, origin, *seen]))
+        kept = [[*one] for one in seen.kept]
+        write_atomic(self._disk, _name(origin), wire.encode([2, origin, *seen[:-1], kept]))
+
+
+def bounded(kept: Sequence[tuple[int, bytes]], most: int) -> tuple[tuple[int, bytes], ...]:
+    """The newest, and of the older ones so many that gaps grow with age; as many as may be kept, and one at least."""
+    thinned = list(kept[:RECENT])
+    for place in range(RECENT, len(kept)):
+        is_last = place + 1 == len(kept)
+        if is_last or 2 * (thinned[-1][0] - kept[place + 1][0]) >= kept[0][0] - kept[place][0]:
+            thinned.append(kept[place])
+    sizes = accumulate(len(note) for _, note in thinned)
+    fitting = sum(size <= KEPT_BYTES_MAX for size in sizes)
+    return tuple(thinned[: max(1, min(most, fitting))])
 
 
 def encode_request(old: int, proof: Sequence[bytes], note: bytes) -> bytes:
