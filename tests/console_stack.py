@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from actors import await_topic, publish
 from stack import READ, WRITE, Stack
@@ -176,24 +177,38 @@ class Browser:
 
 
 _LINK = re.compile(r' href="([^"]*)"')
+_FORM = re.compile(r'<form action="([^"]*)"[^>]*>(.*?)</form>')
+_HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)">')
 
 
-def crawl(browser: Browser, each: int = 2) -> dict[str, dict[str, Said]]:
-    """Every page of the registry as far as links lead there from those without parameters: at most `each` addresses of
-    a page, by the page's path, and what was answered."""
-    base = f"{browser.door.path}/"
+def crawl(browser: Browser, each: int = 1) -> dict[str, dict[str, Said]]:
+    """Every page of the registry as far as links and buttons lead there from those without parameters, by the page's
+    path, and what was answered: of a page at most `each` addresses with queries of the same names."""
     found: dict[str, dict[str, Said]] = {page.path: {} for page in PAGES}
+    seen: Counter[tuple[str, ...]] = Counter()
     waiting = [page.path for page in PAGES if "{" not in page.path]
     while waiting:
         address = waiting.pop(0)
-        page = page_at(address.partition("?")[0])
-        if page is None or address in found[page] or len(found[page]) >= each:
+        path, _, query = address.partition("?")
+        page = page_at(path)
+        if page is None or address in found[page]:
             continue
-        said = found[page][address] = browser.get(address)
-        if said.headers["content-type"].startswith("text/html"):
-            links = [unescape(link).partition("#")[0] for link in _LINK.findall(said.text)]
-            waiting += [link.removeprefix(base) for link in links if link.startswith(base)]
+        kind = (page, *sorted(name for name, _ in parse_qsl(query)))
+        seen[kind] += 1
+        if seen[kind] <= each:
+            said = found[page][address] = browser.get(address)
+            waiting += _ways_on(said, f"{browser.door.path}/")
     return found
+
+
+def _ways_on(said: Said, base: str) -> list[str]:
+    if not said.headers["content-type"].startswith("text/html"):
+        return []
+    links = [unescape(link).partition("#")[0] for link in _LINK.findall(said.text)]
+    for action, inner in _FORM.findall(said.text):
+        fields = [(unescape(name), unescape(value)) for name, value in _HIDDEN.findall(inner)]
+        links.append(unescape(action) + (f"?{urlencode(fields)}" if fields else ""))
+    return [link.removeprefix(base) for link in links if link.startswith(base)]
 
 
 def page_at(path: str) -> str | None:

@@ -17,7 +17,7 @@ from parts_world import HOSTILE, PartsWorld, put, visit_of
 from tallystick.console.pages import trips
 from tallystick.console.viewer import Viewer
 from tallystick.errors import Misuse
-from tallystick.pipeline.jobs.rows import TIME, Rows
+from tallystick.pipeline.jobs.rows import TIME, TableRows
 
 START = datetime(2026, 11, 14, 6, tzinfo=UTC)
 TOKEN = "b1" * 16
@@ -182,7 +182,7 @@ def test_what_is_wrong_with_a_warehouse_is_a_sentence(
     shutil.rmtree(place)
     put(warehouse, "trips", [trip(0)], TRIPS, batch=4)
     with pytest.raises(Misuse, match="batch 0 is missing"):
-        Rows(warehouse, viewer.identity.instance).read("trips", trips._LIST)
+        TableRows(warehouse, viewer.identity.instance).read("trips", trips._LIST)
 
 
 def test_a_warehouse_of_others_is_not_shown(warehouse: Path, viewer: Viewer, shown: Callable[..., str]) -> None:

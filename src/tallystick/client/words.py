@@ -109,7 +109,8 @@ def describe(entry: dict[str, Any], names: Naming) -> str:
     if "certificate" in entry:
         certificate = Certificate.decode(entry["certificate"])
         kind, name = certificate.kind.name.lower(), names.principal_name(certificate.subject)
-        shown.insert(0, f"{kind} {name}" + (f" of tenant {certificate.tenant.hex()}" if any(certificate.tenant) else ""))
+        tenant = f" of tenant {certificate.tenant.hex()}" if any(certificate.tenant) else ""
+        shown.insert(0, f"{kind} {name}{tenant}")
     return f"{entry['kind']}: {', '.join(shown)}".replace("_", " ")
 
 

@@ -60,6 +60,7 @@ class Console:
         for name, kind in (
             ("console.css", "text/css; charset=utf-8"),
             ("console.js", "text/javascript; charset=utf-8"),
+            ("console.svg", "image/svg+xml"),
         ):
             router.add("GET", f"{door.path}/{name}", self._file(name, kind))
         self.server = Server(router, host, port, limits=LIMITS, on_stop=self._end_polls)

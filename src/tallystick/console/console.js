@@ -6,7 +6,8 @@ const main = document.getElementById("live");
 const away = document.getElementById("away");
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// Ages: every <time> tells how long ago it is.
+// Ages: every <time> tells how long ago it is; on paper, when it was.
+const paper = matchMedia("print");
 function age(ms) {
   const s = Math.max(0, (Date.now() - ms) / 1000);
   if (s < 120) return `${Math.round(s)} s ago`;
@@ -17,9 +18,10 @@ function age(ms) {
 function tick() {
   for (const time of document.querySelectorAll("time[data-ms]")) {
     time.title ||= time.textContent;
-    time.textContent = age(Number(time.dataset.ms));
+    time.textContent = paper.matches ? time.title : age(Number(time.dataset.ms));
   }
 }
+paper.addEventListener("change", tick);
 
 // What a browser can and a page without scripts cannot.
 function dress(part) {

@@ -22,7 +22,7 @@ from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.ledger.block import Head, read_head
 from tallystick.ledger.contracts.reputation import EQUIVOCATIONS
 from tallystick.pipeline.jobs.audit_findings import ALARM, NOTICE, SCHEMA, SEVERITIES, WARNING
-from tallystick.pipeline.jobs.rows import Rows
+from tallystick.pipeline.jobs.rows import TableRows
 
 FILES_MAX = 1000  # of a home's evidence that a page looks at, the newest
 ROWS_MAX = 1000  # of a table
@@ -122,7 +122,7 @@ def _heads(viewer: Viewer, notes: list[Any]) -> list[Head]:
 
 def _of_warehouse(folder: Path, instance: bytes) -> Iterator[Noted]:
     """Raises `Misuse` where there are no tables, or others', or damaged ones."""
-    rows = Rows(folder, instance)
+    rows = TableRows(folder, instance)
     for name in ("findings", "campaign_findings", "ecu_findings"):
         with rows.table(name) as table:
             newest = table.batches()[-1:]

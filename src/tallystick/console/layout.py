@@ -201,6 +201,7 @@ def frame(visit: Visit, title: str, menu: Sequence[tuple[str, str]], body: Html,
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{title} – {identity.name} – tallystick"),
+        tag("link", rel="icon", href=f"{base}/console.svg"),
         tag("link", rel="stylesheet", href=f"{base}/console.css"),
         tag("script", src=f"{base}/console.js", defer=""),
     )

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from tallystick import wire
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.block import Block, Head
 from tallystick.ledger.contracts.state import Key, R, Table
@@ -237,6 +238,12 @@ class Mirror:
         """The rows of a table whose keys begin with these parts, in order."""
         with self._reading:
             return self._reader.scan(table, *parts, most=most)
+
+    def rows_after(self, table: Table[R], after: bytes, most: int) -> list[tuple[bytes, R]]:
+        """Keys of a table behind the key `after`, and their rows, in order."""
+        with self._reading:
+            found = list(self._reader.store.values(table.prefix(), most, after))
+        return [(key, table.read(wire.decode(value))) for key, value in found]
 
     def block(self, height: int) -> Block:
         """Raises `Misuse` where there is none yet."""

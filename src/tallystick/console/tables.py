@@ -16,16 +16,16 @@ from tallystick.console.layout import command, field, link, nothing, principal_l
 from tallystick.console.viewer import Visit
 from tallystick.errors import Misuse
 from tallystick.page.html import Html, tag
-from tallystick.pipeline.jobs.rows import OPEN, Rows
+from tallystick.pipeline.jobs.rows import OPEN, TableRows
 
 _TEXT_MAX = 40
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def rows_of(visit: Visit) -> Rows:
+def rows_of(visit: Visit) -> TableRows:
     """The warehouse that was given. Raises `Misuse` unless it is this instance's."""
     assert visit.viewer.warehouse is not None
-    return Rows(visit.viewer.warehouse, visit.viewer.identity.instance)
+    return TableRows(visit.viewer.warehouse, visit.viewer.identity.instance)
 
 
 def has(visit: Visit, name: str) -> bool:

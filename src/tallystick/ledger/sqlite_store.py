@@ -76,8 +76,7 @@ class TransactionRow(NamedTuple):
 
 _ALL = """
 SELECT number FROM transactions WHERE number >= :first AND number < :end
-AND (:kind IS NULL OR instr(kinds, :kind) > 0) ORDER BY number
-"""
+AND (:kind IS NULL OR instr(kinds, :kind) > 0) ORDER BY number"""
 _REFUSED = _ALL.replace("WHERE", "WHERE refused > 0 AND")  # a search of its index
 
 
@@ -247,6 +246,12 @@ class LedgerStore:
         values = {"first": first, "end": end, "kind": None if kind is None else bytes([kind])}
         return (number for (number,) in self._all(_REFUSED if refused else _ALL, values))
 
+    def numbers_below(self, end: int, kind: int | None, refused: bool, most: int) -> Iterator[int]:
+        """As `numbers`, newest first."""
+        values = {"first": 0, "end": end, "kind": None if kind is None else bytes([kind]), "most": most}
+        statement = (_REFUSED if refused else _ALL) + " DESC LIMIT :most"
+        return (number for (number,) in self._all(statement, values))
+
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Until the end of the block everything is read as of one moment."""
@@ -365,6 +370,17 @@ class LedgerReader:
         """By topic along its links, by principal along the index of mentions, else through the range."""
         items = self._of_range(query) if query.token is None else self._of_topic(query, query.token)
         return list(islice((item for item in items if _matches(query, item)), query.most))
+
+    def newest(self, query: Query, most: int, before: int | None = None) -> tuple[list[AuditItem], int]:
+        """Entries that fit of up to `most` transactions below the number `before`, newest first; and the number to go
+        on from, 0 where there are no more. Of the query, principal, kind and refusals count."""
+        end = self.block(self.height).size if before is None else before
+        if query.principal is None:
+            numbers = list(self.store.numbers_below(end, query.kind, query.refused, most))
+        else:
+            numbers = list(self.store.mentioning(query.principal, 0, end))[-most:][::-1]
+        found = [item for number in numbers for item in list(self.items(self.row(number)))[::-1]]
+        return [item for item in found if _matches(query, item)], numbers[-1] if len(numbers) == most else 0
 
     def scan(self, table: Table[R], *parts: bytes | int, most: int) -> list[tuple[tuple[Any, ...], R]]:
         found = self.store.values(table.prefix(*parts), most)

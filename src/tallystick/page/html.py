@@ -75,7 +75,10 @@ def table(columns: list[str], rows: list[list[Any]], *, numbers: tuple[int, ...]
         whole = tag("div", value) if isinstance(value, (list, tuple)) else value  # in one piece beside its label
         return tag("td", whole, data_label=columns[place], class_="number" if place in numbers else None)
 
-    head = [tag("th", name, class_="number" if place in numbers else None) for place, name in enumerate(columns)]
+    head = [
+        tag("th" if name else "td", name, class_="number" if place in numbers else None)
+        for place, name in enumerate(columns)
+    ]
     lines = [tag("tr", [cell(place, value) for place, value in enumerate(row)]) for row in rows]
     return tag("table", tag("thead", tag("tr", head)), tag("tbody", lines))
 

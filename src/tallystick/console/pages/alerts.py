@@ -32,7 +32,7 @@ from tallystick.console.viewer import Visit
 from tallystick.errors import Misuse
 from tallystick.page.html import Html, card, join, tag
 from tallystick.page.svg import amount, curves, many
-from tallystick.pipeline.jobs.rows import TIME, Rows
+from tallystick.pipeline.jobs.rows import TIME, TableRows
 
 _CHECKS_MAX = 20  # in the list to choose from
 _LONG_US = 60_000_000  # drawn of an alert
@@ -78,7 +78,7 @@ def show_alerts(visit: Visit) -> Html:
     return join(heading("Alerts"), told, form, listed, ways_on(visit, len(found)))
 
 
-def _watched(rows: Rows) -> list[object]:
+def _watched(rows: TableRows) -> list[object]:
     """In how many frames, and how many nobody scored."""
     with rows.table("alerts") as table:
         every = [table.facts(one) for one in table.batches()]
@@ -134,7 +134,7 @@ def show_alert(visit: Visit) -> Html:
     )
 
 
-def _picture(rows: Rows, row: dict[str, Any]) -> Html:
+def _picture(rows: TableRows, row: dict[str, Any]) -> Html:
     """Drawn from the frames in bronze around the alert. The profile stays with whoever runs detect."""
     from tallystick.fleet.detect.explain import AROUND_US, panels
     from tallystick.fleet.detect.frames import Frames

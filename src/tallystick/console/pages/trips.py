@@ -31,7 +31,7 @@ from tallystick.console.viewer import Visit
 from tallystick.errors import Misuse
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import amount, many, tracks
-from tallystick.pipeline.jobs.rows import TIME, Rows
+from tallystick.pipeline.jobs.rows import TIME, TableRows
 
 TRACKS_MAX, POINTS_MAX, EVENTS_MAX = 150, 2500, 100  # of one map: more is a blot, and more than 150 kB
 _SHOWN_MAX = 50  # events, and records, of one trip
@@ -82,7 +82,7 @@ def _vehicle(visit: Visit, row: dict[str, Any]) -> object:
     return link(visit, name, "trips", vehicle_id=name) if name == cut(name) else cut(name)
 
 
-def _drawn(rows: Rows, found: pa.Table) -> list[dict[str, Any]]:
+def _drawn(rows: TableRows, found: pa.Table) -> list[dict[str, Any]]:
     """What is drawn of these trips, whose order does not matter."""
     chosen = set(zip(found["batch"].to_pylist(), found["row"].to_pylist(), strict=True))
     table = rows.read("trips", _DRAWN, batches={batch for batch, _ in chosen})

@@ -24,7 +24,7 @@ OPEN = "open"  # in place of a batch's number: rows beside the newest batch, whi
 TIME = pa.timestamp("us", "UTC")  # read as a number of microseconds: a stranger's may be in no calendar
 
 
-class Rows:
+class TableRows:
     """The tables of a warehouse of this instance. Raises `Misuse` where it is none."""
 
     def __init__(self, folder: Path, instance: bytes) -> None:
