@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from html import unescape
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
-from console_stack import Browser, ConsoleStack
+from console_stack import Browser, ConsoleStack, visit_of
+from crowd import crowd
+from ledger_world import operation_batch
 
+from tallystick.console.layout import LINES
+from tallystick.console.mirror import Mirror
+from tallystick.console.pages.ledger import show_block, show_entries
 from tallystick.console.pages.ledger_checks import TABLES, show_consistency, show_row
 from tallystick.console.viewer import Viewer, Visit
 from tallystick.errors import Forged
@@ -48,6 +58,37 @@ def test_long_lists_go_on_where_they_ended(viewer: Viewer) -> None:
     assert places == sorted(places, reverse=True)
     assert len(set(places)) == len(places)
     assert viewer.mirror.newest(1 << 20)[1] == 0
+
+
+def pages_of(show: Callable[[Visit], object], viewer: Any, path: str) -> list[list[str]]:
+    """The places on each page of a long list, by its own way on."""
+    query: dict[str, Any] = {}
+    found = []
+    while True:
+        page = str(show(visit_of(viewer, path, **query)))
+        assert len(page) < 100_000
+        found.append(re.findall(r"ledger/entries/(\d+/\d+)", page))
+        older = re.search(r'href="[^"?]*\?([^"]*)">older', page)
+        if older is None:
+            return found
+        query = dict(parse_qsl(unescape(older[1])))
+
+
+def test_a_transaction_of_hundreds_of_entries_is_shown_by_pages(tmp_path: Path) -> None:
+    """Each entry once, in the list and on its block's page."""
+    made = crowd(tmp_path / "node", topics=1, principals=2)
+    made.write(made.world.node, *operation_batch(made.world, 480, made.tokens, [made.owner.id]))
+    with closing(Mirror(tmp_path / "console", made.world.trust, lambda: made.now_ms)) as mirror:
+        mirror.follow(made)
+        viewer = SimpleNamespace(mirror=mirror, topic_name=bytes.hex, principal_name=bytes.hex, knows=lambda _: False)
+        block = pages_of(show_block, viewer, f"ledger/blocks/{made.ledger.height}")
+        every = pages_of(show_entries, viewer, "ledger")
+    assert len(block) == 10
+    assert all(0 < len(page) <= LINES for page in (*block, *every))
+    places = [tuple(map(int, one.split("/"))) for page in every for one in page]
+    assert places == sorted(set(places), reverse=True)
+    assert places[:480] == [tuple(map(int, one.split("/"))) for page in block for one in page]
+    assert places[-1] == (1, 0)
 
 
 @pytest.mark.parametrize(

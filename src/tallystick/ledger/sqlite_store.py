@@ -373,14 +373,19 @@ class LedgerReader:
 
     def newest(self, query: Query, most: int, before: int | None = None) -> tuple[list[AuditItem], int]:
         """Entries that fit of up to `most` transactions below the number `before`, newest first; and the number to go
-        on from, 0 where there are no more. Of the query, principal, kind and refusals count."""
+        on from, 0 where there are no more. Of the query, principal, kind and refusals count. A transaction's entries
+        come whole, and no further transaction's where there are `most` already."""
         end = self.block(self.height).size if before is None else before
         if query.principal is None:
             numbers = list(self.store.numbers_below(end, query.kind, query.refused, most))
         else:
             numbers = list(self.store.mentioning(query.principal, 0, end))[-most:][::-1]
-        found = [item for number in numbers for item in list(self.items(self.row(number)))[::-1]]
-        return [item for item in found if _matches(query, item)], numbers[-1] if len(numbers) == most else 0
+        found: list[AuditItem] = []
+        for place, number in enumerate(numbers):
+            if len(found) >= most:
+                return found, numbers[place - 1]
+            found += [item for item in list(self.items(self.row(number)))[::-1] if _matches(query, item)]
+        return found, numbers[-1] if len(numbers) == most else 0
 
     def scan(self, table: Table[R], *parts: bytes | int, most: int) -> list[tuple[tuple[Any, ...], R]]:
         found = self.store.values(table.prefix(*parts), most)

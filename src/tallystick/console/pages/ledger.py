@@ -55,10 +55,20 @@ def _found(visit: Visit) -> tuple[list[AuditItem], Html | None]:
         principal=None if who is None else _principal(visit, who),
     )
     below, end = _number(visit, "before"), _number(visit, "number")
-    if below is not None and end is None:
-        end = visit.mirror.block(min(below, visit.head.height)).first
+    if end is None:
+        newest = visit.mirror.block(visit.head.height)
+        end = newest.size if below is None else visit.mirror.block(min(below, visit.head.height)).first
     found, goes_on = visit.mirror.newest(LINES, end, query)
-    return found, pager(visit, None, {"number": goes_on} if goes_on else None)
+    shown, more = _some(visit, found)
+    older = {"number": end, **more} if more else {"number": goes_on, "skip": None} if goes_on else None
+    return shown, pager(visit, None, older)
+
+
+def _some(visit: Visit, found: list[AuditItem]) -> tuple[list[AuditItem], dict[str, object]]:
+    """As many as a page has lines, and where it goes on: a transaction may hold hundreds."""
+    skip = _number(visit, "skip") or 0
+    end = skip + LINES
+    return found[skip:end], {"skip": end} if end < len(found) else {}
 
 
 def _line(visit: Visit, item: AuditItem) -> list[object]:
@@ -82,14 +92,16 @@ def show_block(visit: Visit) -> Html:
         "hash of the block before": code(block.previous),
         "how it is known": checked(f"replayed; under the checkpoint of height {visit.head.height}"),
     }
-    rows = [_line(visit, item) for item in visit.mirror.block_entries(height)]
+    shown, more = _some(visit, visit.mirror.block_entries(height)[::-1])
+    rows = [_line(visit, item) for item in shown]
     ways = [
         link(visit, text, f"ledger/blocks/{number}")
         for text, number in (("block before", height - 1), ("next block", height + 1))
         if 0 <= number <= visit.head.height
     ]
     entries = lines(["place", "time", "author", "entry"], rows, "This block is empty: one is made at least so often.")
-    return join(heading(f"Block {height}"), facts(told), part("Entries", entries), part("Beside it", join(*ways)))
+    way = pager(visit, None, more or None)
+    return join(heading(f"Block {height}"), facts(told), part("Entries", entries, way), part("Beside it", join(*ways)))
 
 
 def show_entry(visit: Visit) -> Html:
