@@ -19,7 +19,7 @@ from console_stack import Browser
 from crowd import Crowd, crowd
 from ledger_world import HOSPITAL, Actor, seed
 
-from tallystick.console.health import PAUSE_S, ask_health
+from tallystick.console.health import PAUSE_S, HealthDesk
 from tallystick.console.mirror import Mirror
 from tallystick.console.pages import flow
 from tallystick.console.recent import GroupLag, Recent, recent
@@ -59,6 +59,7 @@ class Scene:
         names = {token: f"topic {number}" for number, token in enumerate(self.crowd.tokens)}
         viewer: Any = SimpleNamespace(
             mirror=self.mirror,
+            health=SimpleNamespace(ask=list),  # nobody answers for a ledger alone
             names=SimpleNamespace(topics=list(names.items())),
             topic_name=lambda token: names.get(token, token.hex()),
             principal_name=lambda one: f"{ATTACK}{one.hex()}",
@@ -70,8 +71,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(flow, "ask_health", lambda _viewer: [])  # nobody answers for a ledger alone
+def scene(tmp_path: Path) -> Iterator[Scene]:
     found = crowd(tmp_path, topics=4, principals=8)
     with (
         closing(found.ledger),
@@ -192,14 +192,13 @@ def test_a_part_that_is_away_is_shown_with_since_when(viewer: Viewer) -> None:
 
     clock: Any = Clock()
     gone = replace(viewer.identity, node_urls=("http://127.0.0.1:9",))
-    session: Any = SimpleNamespace(identity=gone, clock=clock, entropy=viewer.session.entropy)
-    own = Viewer(session, viewer.mirror)
-    node, authority = ask_health(own)
+    desk = HealthDesk(gone, clock, viewer.session.entropy)
+    node, authority = desk.ask()
     assert node.trouble.startswith("the node away")
     assert not authority.trouble
     assert authority.counts
     clock.at, clock.now_ms = 2 * PAUSE_S, 60_000
-    assert ask_health(own)[0].since_ms == node.since_ms == 1_000
+    assert desk.ask()[0].since_ms == node.since_ms == 1_000
 
 
 METRICS = [
@@ -226,15 +225,14 @@ def test_whatever_a_node_says_of_itself_is_bounded_and_no_fault(viewer: Viewer, 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         there = replace(viewer.identity, node_urls=(f"http://127.0.0.1:{server.server_port}",))
-        session: Any = SimpleNamespace(identity=there, clock=viewer.clock, entropy=viewer.session.entropy)
-        node, _ = ask_health(Viewer(session, viewer.mirror))
+        node, _ = HealthDesk(there, viewer.clock, viewer.session.entropy).ask()
         server.shutdown()
     assert node.trouble or node.counts
     assert sum(map(len, [*node.counts, *node.counts.values()])) < 50_000
 
 
 def test_parts_are_not_asked_more_often_than_every_few_seconds(viewer: Viewer) -> None:
-    assert ask_health(viewer) is ask_health(viewer)
+    assert viewer.health.ask() is viewer.health.ask()
 
 
 def test_the_page_is_made_again_without_asking_the_ledger_anew(visit: Callable[..., Visit]) -> None:

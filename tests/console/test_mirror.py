@@ -20,8 +20,7 @@ from ledger_world import NOW_MS, Actor, World, operation_batch, seed, token
 from without import without
 
 from tallystick.client.ties import View
-from tallystick.console import mirror as module
-from tallystick.console.mirror import FILE, Mirror
+from tallystick.console.mirror import FILE, KEPT_AT_ONCE, Mirror
 from tallystick.crypto.signatures import RootKey
 from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
@@ -44,6 +43,7 @@ class Instance:
 
     def __init__(self, folder: Path, root: str = "root") -> None:
         self.folder, self.clock = folder, ManualClock(NOW_MS / 1000)
+        self.kept_at_once = KEPT_AT_ONCE
         self.world = World(root=RootKey.from_seed(seed(root)))
         self.ledger = SqliteLedger(str(folder / "node.sqlite"), self.world.trust, self.world.ledger_key, NOW_MS)
         for transaction in self.world.founding():
@@ -75,7 +75,7 @@ class Instance:
         self.make_block()
 
     def new_mirror(self) -> Mirror:
-        return Mirror(self.folder / "mirror", self.world.trust, lambda: self.now_ms)
+        return Mirror(self.folder / "mirror", self.world.trust, lambda: self.now_ms, self.kept_at_once)
 
     def start_again(self) -> None:
         """Another process, as it were, with what lies in the folders."""
@@ -256,8 +256,9 @@ def test_memory_follows_the_state_and_not_the_history(instance: Instance, tmp_pa
     (tmp_path / "longer").mkdir()
     with closing(Instance(tmp_path / "longer")) as longer:
         (kept, most), (kept_of_longer, most_of_longer) = memory_of(instance, 100), memory_of(longer, 300)
-    assert kept_of_longer < 1.2 * kept
-    assert most_of_longer < 2 * most  # for three times the blocks: what a batch takes, and what waits to be collected
+    others = 200_000  # what else this process may take meanwhile; the longer history has a megabyte more
+    assert kept_of_longer < 1.2 * kept + others
+    assert most_of_longer < 2 * most + others  # for three times the blocks: what a batch takes, and what waits to be collected
 
 
 # --- interrupted ---
@@ -281,10 +282,9 @@ def breaking(ledger: SqliteLedger, after: int, error: Exception) -> Any:
     return node
 
 
-def test_the_first_long_replay_goes_on_where_it_was_interrupted(
-    instance: Instance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_KEPT_AT_ONCE", 10)
+def test_the_first_long_replay_goes_on_where_it_was_interrupted(instance: Instance) -> None:
+    instance.kept_at_once = 10
+    instance.start_again()
     instance.grow(40)
     with pytest.raises(Unavailable):
         instance.follow(breaking(instance.ledger, 30, Unavailable("away")))

@@ -74,14 +74,21 @@ def way(said: Said, text: str) -> dict[str, Any]:
     return {} if found is None else dict(pair.split("=") for pair in unescape(found[1]).split("&"))
 
 
-def test_nothing_is_read_before_the_button(
-    world: ConsoleStack, console: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+Instead = Callable[[object, str, object], None]
+
+
+@pytest.fixture
+def instead(monkeypatch: pytest.MonkeyPatch) -> Instead:
+    """What stands between the reader and its node answers something else."""
+    return monkeypatch.setattr
+
+
+def test_nothing_is_read_before_the_button(world: ConsoleStack, console: Browser, instead: Instead) -> None:
     def read(*_: object, **__: object) -> None:
         raise AssertionError("it was read")
 
     for name in ("subscriber", "prove", "over"):
-        monkeypatch.setattr(Session, name, read)
+        instead(Session, name, read)
     for path in ("", "/0/1/0", "/0/1/0/proof"):
         said = console.get(f"topics/{world.token.hex()}/records{path}")
         assert "leaves an operation on the ledger in the name of reader" in words(said)
@@ -248,12 +255,12 @@ def test_a_proof_is_downloaded_that_verifies_and_no_changed_byte_of_it(
 
 
 @pytest.fixture
-def lying(world: ConsoleStack, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def lying(world: ConsoleStack, instead: Instead) -> Callable[..., None]:
     """`lying(change)`: what the node shows of parcels goes through `change`."""
     honest = world.reader.carrier.fetch
 
     def lie(change: Callable[[Fetched], Fetched]) -> None:
-        monkeypatch.setattr(world.reader.carrier, "fetch", lambda wanted: change(honest(wanted)))
+        instead(world.reader.carrier, "fetch", lambda wanted: change(honest(wanted)))
 
     return lie
 
@@ -277,12 +284,10 @@ def test_a_node_that_alters_is_named_in_red_and_nothing_behind_it_is_green(
     assert "7. Prove It was not reached" in words(said)
 
 
-def test_a_finding_is_kept_and_shown_with_its_place(
-    world: ConsoleStack, console: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finding_is_kept_and_shown_with_its_place(world: ConsoleStack, console: Browser, instead: Instead) -> None:
     """A publisher's permit that no node knows: of each parcel a finding, with the evidence in the identity's folder."""
-    monkeypatch.setattr(world.reader.node, "permits", lambda _: [])
-    monkeypatch.setattr(world.reader.node, "permit", lambda one: bytes(one))
+    instead(world.reader.node, "permits", lambda _: [])
+    instead(world.reader.node, "permit", lambda one: bytes(one))
     said = console.get(f"topics/{world.token.hex()}/records", read=1, by="offset", at=0)
     kept = re.search(r"evidence/([^<]*)", said.text)
     assert kept is not None

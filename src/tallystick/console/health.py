@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
 from tallystick.client.counts import by_label, read_counts
-from tallystick.console.viewer import Viewer
 from tallystick.errors import TallystickError
+from tallystick.identity.folder import Identity
 from tallystick.identity.nodes import addresses
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
+from tallystick.runtime.sources import Clock, Entropy
 
 PAUSE_S = 5.0
 _PATIENCE_S = 2.0
@@ -34,38 +34,33 @@ class Health:
     counts: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Asked:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.found: list[Health] = []
-        self.at = float("-inf")
+class HealthDesk:
+    """Asks the nodes and the authority of an identity, and keeps what they said."""
 
+    def __init__(self, identity: Identity, clock: Clock, entropy: Entropy) -> None:
+        self._identity, self._clock, self._entropy = identity, clock, entropy
+        self._lock, self._found, self._at = threading.Lock(), list[Health](), float("-inf")
 
-_KEPT: WeakKeyDictionary[Viewer, _Asked] = WeakKeyDictionary()
+    def ask(self) -> list[Health]:
+        """How they last said they are."""
+        with self._lock:
+            if self._clock.monotonic() - self._at > PAUSE_S:
+                identity, before = self._identity, {one.url: one for one in self._found}
+                authority = Address(identity.authority_url, identity.authority.subject, identity.authority.verify_key)
+                known = [("node", one) for one in addresses(identity)] + [("authority", authority)]
+                self._found = [self._ask(name, one, before.get(one.url)) for name, one in known]
+                self._at = self._clock.monotonic()
+            return self._found
 
-
-def ask_health(viewer: Viewer) -> list[Health]:
-    """The nodes and the authority of the viewer's identity, as they last said they are."""
-    asked = _KEPT.setdefault(viewer, _Asked())
-    with asked.lock:
-        if viewer.clock.monotonic() - asked.at > PAUSE_S:
-            identity, before = viewer.identity, {one.url: one for one in asked.found}
-            authority = Address(identity.authority_url, identity.authority.subject, identity.authority.verify_key)
-            known = [("node", one) for one in addresses(identity)] + [("authority", authority)]
-            asked.found = [_ask(viewer, name, one, before.get(one.url)) for name, one in known]
-            asked.at = viewer.clock.monotonic()
-        return asked.found
-
-
-def _ask(viewer: Viewer, name: str, address: Address, before: Health | None) -> Health:
-    trouble, counts = "", dict[str, str]()
-    try:
-        with HttpClient([address], None, viewer.clock, viewer.session.entropy) as http, http.within(_PATIENCE_S):
-            trouble = http.trouble(f"the {name}")
-            if not trouble:
-                text = http.request("GET", "/metrics", attempts_max=1).body.decode(errors="replace")
-                counts = {key: str(by_label(value))[:_SHOWN_MAX] for key, value in read_counts(text, name).items()}
-    except (TallystickError, ValueError, KeyError) as error:  # whatever it says that is no /metrics
-        trouble = trouble or f"the {name}: {error}"
-    since_ms = before.since_ms if before is not None and before.trouble else viewer.now_ms
-    return Health(name, address.url, trouble, since_ms if trouble else 0, dict(list(counts.items())[:_COUNTS_MAX]))
+    def _ask(self, name: str, address: Address, before: Health | None) -> Health:
+        trouble, counts = "", dict[str, str]()
+        try:
+            with HttpClient([address], None, self._clock, self._entropy) as http, http.within(_PATIENCE_S):
+                trouble = http.trouble(f"the {name}")
+                if not trouble:
+                    text = http.request("GET", "/metrics", attempts_max=1).body.decode(errors="replace")
+                    counts = {key: str(by_label(value))[:_SHOWN_MAX] for key, value in read_counts(text, name).items()}
+        except (TallystickError, ValueError, KeyError) as error:  # whatever it says that is no /metrics
+            trouble = trouble or f"the {name}: {error}"
+        since_ms = before.since_ms if before is not None and before.trouble else int(self._clock.now() * 1000)
+        return Health(name, address.url, trouble, since_ms if trouble else 0, dict(list(counts.items())[:_COUNTS_MAX]))

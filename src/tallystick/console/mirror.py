@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 FILE = "ledger.sqlite"
 PAUSE_S = 0.4  # between looks at the newest checkpoint: a block is to be seen within a second
 _HEIGHTS_AT_ONCE = 64
-_KEPT_AT_ONCE = 20_000  # transactions that a file takes together while it catches up
+KEPT_AT_ONCE = 20_000  # transactions that a file takes together while it catches up
 _SCANNED_MAX = 1 << 20
 
 
@@ -76,10 +76,13 @@ class Glance:
 class Mirror:
     """Follows a ledger from a thread of its own; pages read it from others."""
 
-    def __init__(self, folder: Path, first: TrustFile, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, folder: Path, first: TrustFile, now_ms: Callable[[], int], kept_at_once: int = KEPT_AT_ONCE
+    ) -> None:
         """`folder` holds what an earlier mirror kept. `first` is the genesis."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path, self._first, self._now_ms = folder / FILE, first, now_ms
+        self._kept_at_once = kept_at_once
         self._reading = threading.RLock()  # of the reading connection
         self._listeners: list[Callable[[], None]] = []
         self.at = Glance()
@@ -168,7 +171,7 @@ class Mirror:
         together: whoever is interrupted goes on there."""
         before = self._replay.size
         while self._replay.height <= head.height:
-            if self.at.head is None and self._replay.size - before >= _KEPT_AT_ONCE:
+            if self.at.head is None and self._replay.size - before >= self._kept_at_once:
                 return
             most = min(_HEIGHTS_AT_ONCE, head.height + 1 - self._replay.height)
             answer = way.blocks(self._replay.height, most)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tallystick.client.names import Names
 from tallystick.client.session import Session
+from tallystick.console.health import HealthDesk
 from tallystick.console.mirror import PAUSE_S, Mirror
 from tallystick.console.recent import recent
 from tallystick.errors import TallystickError
@@ -34,6 +35,7 @@ class Viewer:
         self.identity, self.clock = session.identity, session.clock
         self.names: Names | None = None  # as the authority last told them; None before it did
         self.asking = threading.Lock()
+        self.health = HealthDesk(self.identity, self.clock, session.entropy)
         self._names_asked = float("-inf")
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._follow, name="mirror", daemon=True)]

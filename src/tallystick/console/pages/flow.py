@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from tallystick.console.health import Health, ask_health
+from tallystick.console.health import Health
 from tallystick.console.layout import (
     LINES,
     bad,
@@ -43,7 +43,7 @@ def show_flow(visit: Visit) -> Html:
     every = visible_topics(visit)
     asked = visit.query.get("topic")
     topics = {token: every[token] for token in [find_topic(visit, asked)]} if asked else every
-    parts = part("Nodes and authority", tag("div", [_part(one) for one in ask_health(visit.viewer)], class_="grid"))
+    parts = part("Nodes and authority", tag("div", [_part(one) for one in visit.viewer.health.ask()], class_="grid"))
     lead = f"Of the last {amount(at_hand.minutes * 60, 'seconds')} of block time, by operations, anchors and offsets."
     top = heading("Flow", lead), _filter(visit, every)
     if not topics:
