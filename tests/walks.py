@@ -44,7 +44,7 @@ NOT_RUN = {
     ("chain.md", "tally chain status cometbft://10.0.0.1"): "four machines",
     ("chain.md", "tally chain rollback v0"): "a validator with a wrong result; test_change_of_validators.py has one",
     ("clusters.md", "PYSPARK_PYTHON=./environment/bin/python"): "a packed environment, on a cluster of machines",
-    ("deployment.md", "podman build"): "no engine of containers here; test_operations.py holds the files to what exists",
+    ("deployment.md", "podman build"): "no containers here; test_operations.py holds the files to what exists",
     ("deployment.md", "podman run"): "as above",
     ("deployment.md", "operations/build.sh"): "as root, into the system; its steps are run in a folder by the suite",
     ("deployment.md", "kubectl create"): "a cluster; the chart is held to what exists, and linted where helm is",
