@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -290,24 +291,24 @@ def test_a_test_that_claims_nothing_is_found() -> None:
 
 
 TWICE = """
-import pytest
+    import pytest
 
-@pytest.fixture(scope="module")
-def world():
-    return []
+    @pytest.fixture(scope="module")
+    def world():
+        return []
 
-def test_leaves_something_behind(world):
-    world.append(1)
+    def test_leaves_something_behind(world):
+        world.append(1)
 
-def test_wants_a_world_of_its_own(world):
-    world.append(2)
-    assert world == [2], "somebody was here"
-"""
+    def test_wants_a_world_of_its_own(world):
+        world.append(2)
+        assert world == [2], "somebody was here"
+    """
 
 
 def test_what_is_run_once_more_finds_a_new_world_and_its_first_attempt_is_told(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_twice.py").write_text(TWICE, encoding="utf-8")
+    (tmp_path / "tests" / "test_twice.py").write_text(dedent(TWICE), encoding="utf-8")
     said = run_suite(tmp_path, "-p", "pytest_rerunfailures", "--reruns", "1", "-k", "test_twice")
     assert "2 passed" in said
     assert "1 rerun" in said
