@@ -109,7 +109,7 @@ bench-spark: setup warm ## reading and writing in Spark against JSON; writes bui
 bench-kafka: setup engines warm ## parcels through Kafka against plain Kafka; writes build/bench/kafka.json
 	@$(BIN)/python benchmarks/kafka.py $(ARGS)
 
-.PHONY: bench-pages bench-compare bench-isolation bench-overlay bench-mesh bench-fabric bench-ota bench-detect
+.PHONY: bench-pages bench-compare bench-isolation bench-overlay bench-mesh bench-fabric bench-ota bench-detect bench-console
 bench-pages: setup ## take the results of build/bench to benchmarks/results, and write the tables of the pages from there
 	@$(BIN)/python benchmarks/pages.py
 
@@ -134,6 +134,9 @@ bench-ota: setup warm ## large objects and updates over the air; writes build/be
 
 bench-detect: setup warm ## attacks on the CAN bus, found and missed; writes build/bench/detect.json (ARGS="--only checks")
 	@tools/ensure-java && $(BIN)/python benchmarks/detect.py $(ARGS)
+
+bench-console: setup warm ## how long people wait for the console, and what it takes; writes build/bench/console.json (ARGS="--only pages")
+	@$(BIN)/python benchmarks/console.py $(ARGS)
 
 soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses), then the suite with fresh seeds (SUITE=1)
 	@first=$${FIRST:-$$(date +%s)}; echo "simulating from seed $$first on"; \

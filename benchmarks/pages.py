@@ -31,7 +31,10 @@ import sizing
 from harness import ROOT, Row, number
 
 RESULTS = ROOT / "benchmarks" / "results"
-SUITES = ("spine", "chain", "spark", "kafka", "abe", "isolation", "overlay", "mesh", "fabric", "ota", "detect")
+SUITES = (
+    *("spine", "chain", "spark", "kafka", "abe", "isolation", "overlay", "mesh", "fabric", "ota", "detect"),
+    "console",
+)
 PAGES = (
     *("README.md", "docs/benchmarks.md", "docs/sizing.md"),
     *("docs/guides/policies.md", "docs/guides/interests.md", "docs/detection.md"),
