@@ -151,19 +151,16 @@ def test_reasons_and_names_are_hostile(visit: VisitOf) -> None:
     assert "<script>" not in "".join(map(str, happenings._line(visit("happenings"), item, ["refused"])))
 
 
-def test_a_refusal_is_there_within_two_seconds_of_its_block(world: ConsoleStack) -> None:
-    """The page as a browser has it: asked again, and answered when there is something new."""
+def test_a_refusal_is_there_when_its_block_is(world: ConsoleStack) -> None:
+    """The page as a browser has it: asked again, and answered when there is something new. How soon is measured by
+    `make bench-console`."""
     with world.viewing(world.owner) as viewer, world.serving(viewer, live=True) as console:
         before = console.get("happenings", kind="refused").text
         with pytest.raises(Refused):
             world.stranger.node.fetch(Fetch(world.token, 0, b"\x09" * 16, 0, 1))
-        newest = [""]
 
         def shown() -> bool:
             said = console.get("happenings", poll=viewer.mirror.at.version - 1, kind="refused")
-            newest[0] = said.text
             return said.text.count(">refused</span>") > before.count(">refused</span>")
 
         wait_until(shown)
-        place = newest[0].partition("ledger/entries/")[2].partition("/")[0]
-        assert world.clock.now() * 1000 - viewer.mirror.block(int(place)).time_ms < 2000

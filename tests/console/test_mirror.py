@@ -258,7 +258,9 @@ def test_memory_follows_the_state_and_not_the_history(instance: Instance, tmp_pa
         (kept, most), (kept_of_longer, most_of_longer) = memory_of(instance, 100), memory_of(longer, 300)
     others = 200_000  # what else this process may take meanwhile; the longer history has a megabyte more
     assert kept_of_longer < 1.2 * kept + others
-    assert most_of_longer < 2 * most + others  # for three times the blocks: what a batch takes, and what waits to be collected
+    assert (
+        most_of_longer < 2 * most + others
+    )  # for three times the blocks: what a batch takes, and what waits to be collected
 
 
 # --- interrupted ---
