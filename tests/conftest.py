@@ -19,6 +19,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for node in [one for one in reversed(suspended_finalizers) if isinstance(one, pytest.Module | pytest.Class)]:
         finalizers, _ = suspended_finalizers.pop(node)
         while finalizers:
-            finalizers.pop()()
+            with suppress(Exception):  # what a failed attempt left may not end well; how it failed is told
+                finalizers.pop()()
 
 
 @pytest.hookimpl(wrapper=True)
