@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,15 @@ SECONDS = 10
 TARGETS = sorted(Path(__file__).parent.glob("fuzz_*.py"))
 
 
+MEMORY_MB = 2048
+
+
 def fuzz(target: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """What libFuzzer takes for a target's memory begins with the most that we, who start it, ever had."""
     pytest.importorskip("atheris", reason="atheris is not installed: pip install 'tallystick[fuzz]'")
+    ours_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return subprocess.run(
-        [sys.executable, str(target), *options],
+        [sys.executable, str(target), f"-rss_limit_mb={ours_mb + MEMORY_MB}", *options],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
