@@ -309,7 +309,8 @@ TWICE = """
 def test_what_is_run_once_more_finds_a_new_world_and_its_first_attempt_is_told(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_twice.py").write_text(dedent(TWICE), encoding="utf-8")
-    said = run_suite(tmp_path, "-p", "pytest_rerunfailures", "--reruns", "1", "-k", "test_twice")
+    rerun = ("-p", "pytest_rerunfailures", "--reruns", "1", "-k", "test_twice")
+    said = run_suite(tmp_path, *rerun, TALLY_REQUIRE_ENGINES="")
     assert "2 passed" in said
     assert "1 rerun" in said
     told = said.partition("first attempt: tests/test_twice.py::test_wants_a_world_of_its_own")[2]

@@ -80,8 +80,7 @@ def command(
         if bad:
             output.failure(f"{bad} of {len(told.scenes)} attacks were not seen to be stopped", f"look at {folder}")
         if console is not None:
-            output.note("the console goes on, without a node, until Ctrl-C")
-            console.wait()
+            console.wait(lambda: output.note("the console goes on, without a node, until Ctrl-C"))
     return output.EXIT_FAULT if bad else 0
 
 

@@ -49,10 +49,11 @@ class ConsoleBeside:
         with self.scenes.open("a", encoding="utf-8") as file:
             file.write(json.dumps(told) + "\n")
 
-    def wait(self) -> None:
-        """Until it ends, or an interrupt."""
+    def wait(self, tell: Callable[[], None]) -> None:
+        """Until it ends, or an interrupt; `tell` says that it goes on, to whom an interrupt may be the answer."""
         if self._child is not None and self._child.process is not None:
             with suppress(KeyboardInterrupt):
+                tell()
                 self._child.process.wait()
 
     def close(self) -> None:

@@ -108,7 +108,7 @@ def show_alert(visit: Visit) -> Html:
     from tallystick.fleet.detect.explain import MEANINGS, in_words
 
     rows = tables.rows_of(visit)
-    row = rows.row("alerts", _ALERT, **visit.parameters)
+    row = rows.one("alerts", _ALERT, **visit.parameters)
     missing = [one for one in _ALERT.names[:5] if row[one] is None]
     if missing or row["check"] not in MEANINGS:
         why = f"a row without {missing[0]}" if missing else f"check {cut(row['check'])!r} is unknown here"

@@ -133,7 +133,7 @@ def _kind(event: dict[str, Any]) -> tuple[str, str]:
 
 
 def show_trip(visit: Visit) -> Html:
-    trip = tables.rows_of(visit).row("trips", _TRIP, **visit.parameters)
+    trip = tables.rows_of(visit).one("trips", _TRIP, **visit.parameters)
     told = {
         "vehicle": _vehicle(visit, trip),
         "from": at(trip["start_ts"]),

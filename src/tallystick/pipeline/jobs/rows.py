@@ -51,7 +51,7 @@ class TableRows:
             chosen = [number for number in [*table.batches(), -1] if batches is None or number in batches]
             return pa.concat_tables([_columns(table, number, schema, where) for number in chosen])
 
-    def row(self, name: str, schema: pa.Schema, batch: str, row: str) -> dict[str, Any]:
+    def one(self, name: str, schema: pa.Schema, batch: str, row: str) -> dict[str, Any]:
         """The row of this place, as an address has it. Raises `Misuse` where there is none."""
         found: list[dict[str, Any]] = []
         with self.table(name) as table:
