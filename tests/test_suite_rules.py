@@ -291,19 +291,19 @@ def test_a_test_that_claims_nothing_is_found() -> None:
 
 
 TWICE = """
-    import pytest
+        import pytest
 
-    @pytest.fixture(scope="module")
-    def world():
-        return []
+        @pytest.fixture(scope="module")
+        def world():
+            return []
 
-    def test_leaves_something_behind(world):
-        world.append(1)
+        def test_leaves_something_behind(world):
+            world.append(1)
 
-    def test_wants_a_world_of_its_own(world):
-        world.append(2)
-        assert world == [2], "somebody was here"
-    """
+        def test_wants_a_world_of_its_own(world):
+            world.append(2)
+            assert world == [2], "somebody was here"
+        """
 
 
 def test_what_is_run_once_more_finds_a_new_world_and_its_first_attempt_is_told(tmp_path: Path) -> None:
