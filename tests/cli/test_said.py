@@ -211,9 +211,11 @@ def test_free_disk_is_among_the_numbers(used: Fleet) -> None:
 
 
 def test_numbers_by_label_are_shown(used: Fleet) -> None:
+    done("node", "status", used.folder)  # an answer is counted when it is given
     shown = done("node", "status", used.folder).out
     assert "GET /metrics" in shown
     assert "{'" not in shown
     told = done("node", "status", used.folder, "--json").json
-    assert told["requests_refused"]["other"] >= 0  # others, before us, were refused as well
+    assert "other" in told["requests_refused"]  # how many depends on who came before us
+    assert all(type(count) is int for count in told["requests_refused"].values())
     assert told["requests_duration_s"]["GET /metrics"] > 0
