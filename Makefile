@@ -20,7 +20,7 @@ comma := ,
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines warm warm-tests lint types test test-long demo bench bench-abe bench-chain bench-kafka bench-spark soak fuzz clean
+.PHONY: help setup engines engines-quick warm warm-tests lint types test test-long demo bench bench-abe bench-chain bench-kafka bench-spark soak fuzz clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -43,7 +43,11 @@ $(STAMP): | $(BIN)/python
 
 setup: $(STAMP) ## make the virtual environment and install the package with its development tools
 
-engines: setup ## fetch the engines that tests and tally dev start here, into the user's cache
+engines: engines-quick ## fetch the engines that tests and tally dev start here, into the user's cache
+	@$(BIN)/python -m engines.helm
+
+# All but Helm, which takes four minutes of a processor, once, and which one long test alone wants.
+engines-quick: setup
 	@$(BIN)/python -m engines.kafka
 	@$(BIN)/python -m engines.cometbft
 	@$(BIN)/python -m engines.litewitness
@@ -79,15 +83,15 @@ types: setup ## mypy, strict, of package and tests
 define pytest
 	@started=$$(date +%s); \
 	tools/ensure-java && { tools/ensure-chromium || [ -z "$$TALLY_REQUIRE_ENGINES" ]; } && \
-	  $(MAKE) --no-print-directory -j 2 setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \
+	  $(MAKE) --no-print-directory -j 2 setup $${TALLY_REQUIRE_ENGINES:+$(3)} $(2) || exit 1; \
 	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) $(if $(CI),--reruns 1 -rR) -m '$(1)' $(ARGS)
 endef
 
 test: ## set everything up, then lint, types and the suite but for the long tests (ARGS="-k name" narrows it)
-	$(call pytest,not long,types warm-tests lint)
+	$(call pytest,not long,types warm-tests lint,engines-quick)
 
 test-long: ## the long tests: engines killed and restarted, hundreds of seeds, figures, fuzzing, the oldest libraries
-	$(call pytest,long,warm-tests)
+	$(call pytest,long,warm-tests,engines)
 
 # Without Java the demo says so and leaves Spark out.
 demo: setup warm ## the whole story with every attack, some minutes (ARGS="--skip-spark" leaves Spark out)
@@ -100,13 +104,13 @@ bench: setup warm ## the benchmarks, in some five minutes; writes build/bench/sp
 bench-abe: setup ## policy locks against BSW07, matching a million interests; writes build/bench/abe.json
 	@$(BIN)/python benchmarks/abe.py $(ARGS)
 
-bench-chain: setup engines warm ## the ledger on SQLite, one and four validators; writes build/bench/chain.json
+bench-chain: setup engines-quick warm ## the ledger on SQLite, one and four validators; writes build/bench/chain.json
 	@$(BIN)/python benchmarks/chain.py $(ARGS)
 
 bench-spark: setup warm ## reading and writing in Spark against JSON; writes build/bench/spark.json (ARGS="--only stream" narrows it)
 	@tools/ensure-java && $(BIN)/python benchmarks/spark.py $(ARGS)
 
-bench-kafka: setup engines warm ## parcels through Kafka against plain Kafka; writes build/bench/kafka.json
+bench-kafka: setup engines-quick warm ## parcels through Kafka against plain Kafka; writes build/bench/kafka.json
 	@$(BIN)/python benchmarks/kafka.py $(ARGS)
 
 .PHONY: bench-pages bench-compare bench-isolation bench-overlay bench-mesh bench-fabric bench-ota bench-detect bench-console

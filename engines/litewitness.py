@@ -10,11 +10,10 @@ out. Where this one is not handed out either, the tests that want it are skipped
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from engines.cache import Missing, cached, run_quietly
-from engines.cometbft import find_go
+from engines.cache import Missing, cached
+from engines.go import build_in_module
 
 MODULE, VERSION = "filippo.io/torchwood", "v0.9.0"
 NAME = f"litewitness-{VERSION}"
@@ -26,12 +25,7 @@ def fetch() -> Path:
 
 
 def _build(folder: Path) -> None:
-    environment = {**os.environ, "GOFLAGS": "-buildvcs=false -mod=readonly", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
-    go = find_go()
-    run_quietly([go, "mod", "download", f"{MODULE}@{VERSION}"], folder, environment)
-    modules = Path(run_quietly([go, "env", "GOMODCACHE"], folder, environment).strip())
-    source = modules / f"{MODULE}@{VERSION}"
-    run_quietly([go, "build", "-o", str(folder / "litewitness"), "./cmd/litewitness"], source, environment)
+    build_in_module(folder, MODULE, VERSION, "litewitness")
 
 
 if __name__ == "__main__":
