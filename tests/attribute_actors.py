@@ -51,7 +51,7 @@ class Attributes:
         formula, salt = parse(text, self.space) if text else None, self.stack.entropy.bytes(32)
         wait_until(lambda: self._is_known(token))
         self.owner.author.write(policy_entry(self.owner.authority, token, group, formula, salt))
-        wait_until(lambda: any(one[0] == group for one in self.owner.authority.topic_policies(token)))
+        wait_until(lambda: any(one.group == group for one in self.owner.authority.topic_policies(token)))
 
     def _is_known(self, token: bytes) -> bool:
         with suppress(Refused):

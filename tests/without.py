@@ -1900,8 +1900,14 @@ def _never_look_back(known: Any, head: Any) -> None:
     pass
 
 
+@defence("the commitment to a policy", "tallystick.client.schemas:_check_commitment")
+def _whatever_it_commits_to(row: Any, token: Any, told: Any) -> None:
+    pass
+
+
 @defence("the host of a console", f"{CONSOLE}.door:Door._check_host")
 @defence("the site that asks a console", f"{CONSOLE}.door:Door._check_site")
+@defence("the purpose of who asks a console", f"{CONSOLE}.door:Door._check_purpose")
 @defence("the cookie of a console", f"{CONSOLE}.door:Door._check_cookie")
 def _come_in(self: Any, request: Any) -> None:
     pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyrage
@@ -24,10 +25,10 @@ pytest.importorskip("pymcl", reason="extra policy")
 from tallystick.authority.answers import policy_commitment
 from tallystick.authority.backup import restore
 from tallystick.authority.grant import Grant
+from tallystick.client.schemas import held_policy
 from tallystick.crypto import hpke
-from tallystick.errors import CannotOpen, Misuse, Refused
+from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.policy.formula import Formula
 from tallystick.policy.parse import parse
 from tallystick.policy.show import show
 from tallystick.policy.space import AttributeSpace
@@ -196,9 +197,13 @@ def test_the_owner_sees_its_policies_and_nobody_else_does(
 ) -> None:
     owner, car, _, token = scene
     set_policy(world, owner, token, 1, "clearance > 2 && role::garage")
-    ((group, version, formula),) = owner.client.topic_policies(token)
-    assert (group, version) == (1, 1)
-    assert show(Formula.decode(formula)) == show(parse("role::garage && clearance > 2", space_of(owner)))
+    (told,) = owner.client.topic_policies(token)
+    assert (told.group, told.version) == (1, 1)
+    read = world.authority.core.ledger.row
+    with pytest.raises(Unavailable, match="is not the ledger's newest"):  # one that was replaced, or is to come
+        held_policy(read, token, replace(told, version=2))
+    policy = parse("role::garage && clearance > 2", space_of(owner))
+    assert show(held_policy(read, token, told)) == show(policy)
     with pytest.raises(Refused, match="does not exist"):
         car.client.topic_policies(token)
     with pytest.raises(Refused, match="does not exist"):
@@ -269,7 +274,7 @@ def test_a_policy_deleted_from_the_store_does_not_fall_away(
     policy = grant.policies.topic_policy(1, world.now_ms)
     assert policy is not None
     assert policy.public == b""
-    assert [version for _, version, formula in owner.client.topic_policies(token) if not formula] == [1]
+    assert [one.version for one in owner.client.topic_policies(token) if not one.formula] == [1]
     world.clock.advance(1)
     set_policy(world, owner, token, 1, "role::garage")
     assert sealed_now(world, refresh(car, grant), 1)[1] == 2

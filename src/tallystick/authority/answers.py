@@ -162,6 +162,17 @@ class ListedAttribute:
 
 
 @dataclass(frozen=True)
+class ListedPolicy:
+    """The policy of a topic's column group, to its owner: wire [group, version, formula, salt]; formula and salt are
+    empty where the authority lost them. The ledger has their commitment."""
+
+    group: Number
+    version: Number
+    formula: Annotated[bytes, octets(at_most=1 << 16)]
+    salt: Annotated[bytes, octets(at_most=32)]
+
+
+@dataclass(frozen=True)
 class HeldPlace:
     """An attribute that a principal holds, and where it stands on the ledger: wire [tenant that granted it, pseudonym,
     name, [value, …], not after ms]."""

@@ -456,7 +456,7 @@ class DraftPolicy(Ask[int], path="/v1/topics/policy"):
 class ReadPolicies(Ask[bytes], path="/v1/topics/policies"):
     """The policies of a topic, to its owner."""
 
-    answers = answered(policies=sealed("wire [[group, version, formula or empty where lost], …], {}"))
+    answers = answered(policies=sealed("wire [[group, version, formula, salt; both empty where lost], …], {}"))
     token: Identifier
 
     def serve(self, authority: Authority, caller: Caller) -> bytes:

@@ -29,11 +29,12 @@ from tallystick.authority.answers import (
     Erased,
     HeldPlace,
     ListedAttribute,
+    ListedPolicy,
     NamePage,
     Resolved,
 )
 from tallystick.authority.asks import Ask
-from tallystick.authority.codec import items, number, octets, read_opened, record, row
+from tallystick.authority.codec import items, octets, read_opened, record, row
 from tallystick.authority.grant import Grant
 from tallystick.authority.mesh_messages import MeshAnswer, MeshRequest, MeshUpdatesPage, MeshUpdatesRequest, read_answer
 from tallystick.crypto import hpke
@@ -57,7 +58,7 @@ A = TypeVar("A")
 _SCHEMAS = items(octets(at_most=1 << 20))
 _HELD = items(record(HeldPlace))
 _ATTRIBUTES = row(items(record(ListedAttribute)), octets(at_most=16))  # a page, and what to name for the next one
-_POLICIES = items(row(number(), number(), octets(at_most=1 << 16)))  # (group, version, formula)
+_POLICIES = items(record(ListedPolicy))
 
 
 @dataclass(frozen=True)
@@ -270,7 +271,7 @@ class AuthorityClient:
     def draft_policy(self, token: bytes, group: int, formula: bytes, salt: bytes) -> int:
         return self._ask(asks.DraftPolicy(token, group, formula, salt))
 
-    def topic_policies(self, token: bytes) -> list[tuple[int, int, bytes]]:
+    def topic_policies(self, token: bytes) -> list[ListedPolicy]:
         return list(read_opened(_POLICIES, self._ask_sealed(asks.ReadPolicies(token)), "policies"))
 
     def names(self, after: bytes = b"") -> NamePage:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.authority.answers import Caller, policy_commitment, policy_key_name
+from tallystick.authority.answers import Caller, ListedPolicy, policy_commitment, policy_key_name
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attributes import DRAFT, LIVE, AttributeSpaces, is_same_or_wider
 from tallystick.authority.core import Core
@@ -96,12 +96,12 @@ class Policies:
         if size > CAPSULE_BYTES_MAX:
             raise Misuse(f"the policy's capsule takes {size} bytes, at most {CAPSULE_BYTES_MAX} expected")
 
-    def listed(self, caller: Caller, token: bytes) -> list[tuple[int, int, bytes]]:
-        """(group, version, formula) of every policy of a topic, to its owner; an empty formula is not known here."""
+    def listed(self, caller: Caller, token: bytes) -> list[ListedPolicy]:
+        """Every policy of a topic, to its owner."""
         topic = self._topics.require_owned(caller, token)
         newest = [self._newest(token, group) for group in range(self._groups(topic))]
         return [
-            (one.group, one.version, b"" if one.content is None else self._formula(one))
+            ListedPolicy(one.group, one.version, *((b"", b"") if one.content is None else self._opened(one)))
             for one in newest
             if one is not None and one.commitment
         ]
@@ -191,7 +191,7 @@ class Policies:
         due = range(policy.made + 1, self._epochs.last() + 1)
         if not due:
             return
-        formula = Formula.decode(self._formula(policy))
+        formula = Formula.decode(self._opened(policy)[0])
         for epoch in due:
             record = self._draw(policy, epoch, formula)
             public, _, _ = self._open(policy.token, policy.group, policy.version, epoch, record)
@@ -224,11 +224,11 @@ class Policies:
         public, capsule, sealed = wire.decode(plain, "policy key")
         return public, capsule, sealed
 
-    def _formula(self, policy: Policy) -> bytes:
-        """The formula that the ledger's commitment is to. Raises `CannotOpen` if the row was moved or altered."""
+    def _opened(self, policy: Policy) -> tuple[bytes, bytes]:
+        """Formula and salt of the ledger's commitment. Raises `CannotOpen` if the row was moved or altered."""
         assert policy.content is not None
-        formula: bytes = wire.decode(self._core.keys.master.unwrap_at(policy.place, policy.content), "policy")[0]
-        return formula
+        formula, salt = wire.decode(self._core.keys.master.unwrap_at(policy.place, policy.content), "policy")
+        return formula, salt
 
     # --- what the ledger says ---
 

@@ -173,7 +173,7 @@ def changed(
     """For each of these column groups whom the formula, or its lifting, would admit and shut out, by name."""
     from tallystick.policy.formula import Formula
 
-    standing = {group: encoded for group, _, encoded in session.authority.topic_policies(token)}
+    standing = {one.group: one.formula for one in session.authority.topic_policies(token)}
     found = []
     for group in groups:
         old = Formula.decode(standing[group]) if standing.get(group) else None

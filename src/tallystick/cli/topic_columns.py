@@ -63,9 +63,10 @@ def _change(session: Session, names: Names, token: bytes, groups: list[int], tex
     """Write the policy, or its lifting. Returns whom that admits and shuts out, for an owner that sees it."""
     from tallystick.authority.client import policy_entry
     from tallystick.cli.entries import write
+    from tallystick.ledger.contracts.attributes import POLICIES
 
     formula = None if text is None else read_policy(session, text)
-    standing = {group for group, _, _ in session.authority.topic_policies(token)}
+    standing = {one.group for one in session.authority.topic_policies(token)}
     wanted = [group for group in groups if formula is not None or group in standing]
     if not wanted:
         raise Misuse("these columns have no policy to lift")
@@ -76,8 +77,12 @@ def _change(session: Session, names: Names, token: bytes, groups: list[int], tex
     expected = {(group, b"" if formula is None else formula.encode()) for group in wanted}
 
     def has_followed() -> bool:
-        now = {group: encoded for group, _, encoded in session.authority.topic_policies(token)}
-        return all(now.get(group, b"") == encoded for group, encoded in expected)
+        """Both the authority, and the checkpoints that are shown to us, which wait for their witnesses."""
+        told = session.authority.topic_policies(token)
+        rows = [session.view.row(POLICIES(token, one.group)) for one in told]
+        is_shown = all(row is not None and row.version == one.version for row, one in zip(rows, told, strict=True))
+        now = {one.group: one.formula for one in told}
+        return is_shown and all(now.get(group, b"") == encoded for group, encoded in expected)
 
     wait_for_authority(session, has_followed, "the policy")
     return changes
@@ -103,17 +108,17 @@ def _groups(schema: Schema, columns: str | None) -> list[int]:
 
 
 def _policies(session: Session, token: bytes, schema: Schema) -> list[dict[str, Any]]:
-    from tallystick.policy.formula import Formula
+    from tallystick.client.schemas import LOST, held_policy
     from tallystick.policy.show import show
 
     return [
         {
-            "columns": list(schema.groups[group]),
-            "group": group,
-            "version": version,
-            "policy": show(Formula.decode(encoded)) if encoded else "lost by the authority: set it again",
+            "columns": list(schema.groups[one.group]),
+            "group": one.group,
+            "version": one.version,
+            "policy": show(held_policy(session.view.row, token, one)) if one.formula else LOST,
         }
-        for group, version, encoded in session.authority.topic_policies(token)
+        for one in session.authority.topic_policies(token)
     ]
 
 
@@ -170,7 +175,7 @@ def labels(
 
 def _warn(session: Session, token: bytes, schema: Schema, code: TopicCode) -> None:
     """Of a column behind a policy labels tell something to those who may not open it."""
-    closed = {name for group, _, _ in session.authority.topic_policies(token) for name in schema.groups[group]}
+    closed = {name for one in session.authority.topic_policies(token) for name in schema.groups[one.group]}
     for name in sorted(closed & {one.attribute.name for one in code.dimensions}):
         output.note(
             f'note: column "{name}" has a policy, and every subscriber, whatever its attributes, can learn by labels'

@@ -118,7 +118,7 @@ class Session(ReaderTies):
         """The session over which these topics go: this one, or that of the carrier that was chosen for them. Raises
         `Misuse` where it is not the `carrier` that was asked for. It is closed with this one."""
         names = [topics] if isinstance(topics, str) else list(topics)
-        if self.way is not None and carrier == f"{self.way.scheme}://{self.way.settings.get(self.way.scheme, '')}":
+        if self.way is not None and carrier == self.way.url:
             return self
         if self.choice is not None:
             if carrier is not None or not all(map(self.choice.has, names)):

@@ -1,5 +1,5 @@
-"""What the authority tells of a topic's columns: the text of its schemas, which is held to the ledger here, and the
-formulas of its policies, which are its word. Asked once for each state of the topic."""
+"""What the authority tells of a topic's columns: the text of its schemas and, to the owner, of its policies. Both are
+held to the ledger here. Asked once for each state of the topic."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tallystick.client.schemas import held_schema
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.client.schemas import held_policy, held_schema
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import Visit
 from tallystick.errors import Forged, TallystickError
 from tallystick.ledger.contracts.attributes import POLICIES
 from tallystick.ledger.contracts.topics import TOPICS
@@ -25,7 +26,7 @@ _TOPICS_MAX = 256
 class Columns:
     state: object = None  # of the topic, when this was asked
     schemas: dict[int, Schema] = field(default_factory=dict)  # by version; each fits the ledger's hash
-    policies: dict[int, str] = field(default_factory=dict)  # by column group, as the authority tells them
+    policies: dict[int, str] = field(default_factory=dict)  # by column group, as the ledger commits; empty where lost
     forged: list[str] = field(default_factory=list)  # what it told, and the ledger names another
     trouble: str = ""
     again_at: float = float("inf")
@@ -34,7 +35,8 @@ class Columns:
 _KEPT: WeakKeyDictionary[Viewer, dict[bytes, Columns]] = WeakKeyDictionary()
 
 
-def ask_columns(visit: Visit, token: bytes) -> Columns:
+def ask_columns(visit: Visit, token: bytes, *, is_own: bool = False) -> Columns:
+    """Policies are told to those alone whose topic it is."""
     viewer, mirror = visit.viewer, visit.mirror
     topic, policies = mirror.row(TOPICS(token)), mirror.scan(POLICIES, token)
     state = (None if topic is None else topic.version, policies)
@@ -45,14 +47,13 @@ def ask_columns(visit: Visit, token: bytes) -> Columns:
             kept.pop(next(iter(kept)))
         found = kept[token] = Columns(state)
         try:
-            _ask(visit, token, found, is_closed=bool(policies))
+            _ask(visit, token, found, has_policies=is_own and bool(policies))
         except TallystickError as error:
             found.trouble, found.again_at = f"the authority: {error}", viewer.clock.monotonic() + _AGAIN_S
     return found
 
 
-def _ask(visit: Visit, token: bytes, found: Columns, *, is_closed: bool) -> None:
-    from tallystick.policy.formula import Formula
+def _ask(visit: Visit, token: bytes, found: Columns, *, has_policies: bool) -> None:
     from tallystick.policy.show import show
 
     session = visit.viewer.session
@@ -63,5 +64,9 @@ def _ask(visit: Visit, token: bytes, found: Columns, *, is_closed: bool) -> None
                 found.schemas[schema.version] = schema
             except Forged as error:
                 found.forged.append(str(error))
-        for group, _, formula in session.authority.topic_policies(token) if is_closed else []:
-            found.policies[group] = show(Formula.decode(formula)) if formula else "lost by the authority"
+        for one in session.authority.topic_policies(token) if has_policies else []:
+            try:
+                held = held_policy(visit.mirror.row, token, one) if one.formula else None
+                found.policies[one.group] = "" if held is None else show(held)
+            except Forged as error:
+                found.forged.append(str(error))
