@@ -47,7 +47,7 @@ NOT_RUN = {
     ("deployment.md", "podman build"): "no containers here; test_operations.py holds the files to what exists",
     ("deployment.md", "podman run"): "as above",
     ("deployment.md", "operations/build.sh"): "as root, into the system; its steps are run in a folder by the suite",
-    ("deployment.md", "kubectl create"): "a cluster; the chart is held to what exists, and linted where helm is",
+    ("deployment.md", "kubectl create"): "a cluster; the chart is held to what exists, and Helm lints and renders it",
     ("deployment.md", "promtool check"): "Prometheus; done by the suite where promtool is",
     ("detect.md", "tally detect train"): "minutes of training; test_detect_commands.py trains a small one",
     (

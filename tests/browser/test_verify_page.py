@@ -40,10 +40,8 @@ from tallystick.parcel.prove import Proof, verify_proof
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 from tallystick.record.show import readable
-from tallystick.trust.notes import verify_checkpoint
 from tallystick.trust.promise import Anchor, JointAnchor, Refusal
 from tallystick.trust.receipt import Receipt
-from tallystick.trust.trustfile import TrustFile
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -256,28 +254,35 @@ def test_a_receipt_is_of_a_parcel_that_is_given_as_its_hash_or_its_file(verify_p
     ]
     at = Receipt.decode(receipt).verify(parcel.hash, token("brakes"), scene.trust)
     for answer in answers[:2]:
-        assert answer["proved"] == [
-            f"parcel {parcel.hash.hex()} of topic {token('brakes').hex()} lies in {at.describe()}"
-        ]
-        assert "same history" in answer["notProved"][-1]
+        assert (answer["proved"], answer["notProved"]) == ([*at.statements], [*at.not_proven])
 
 
-def told_of_checkpoints(page: Page, trust: TrustFile, data: bytes) -> tuple[list[str], list[str]]:
-    [answer] = told(page, [Case(trust.to_json(), data)])
-    return answer["proved"], answer["notProved"]
+HISTORIES = {  # a trust file, how many of its ledger's keys signed, and how many witnesses
+    "the operator alone": (trust_file(), 1, 0),
+    "two witnesses": (trust_file(witnesses=2, quorum=2), 1, 2),
+    "three of four validators": (trust_file(ledger=4, ledger_threshold=3, witnesses=2), 3, 0),
+    "four validators and two witnesses": (trust_file(ledger=4, ledger_threshold=3, witnesses=2), 4, 2),
+}
 
 
-def test_a_checkpoint_says_who_vouches_for_it(verify_page: Page) -> None:
-    trust = trust_file(ledger=4, ledger_threshold=3, witnesses=2)
-    for signers, cosigners in ((3, 0), (4, 2)):
-        data = sign_note(trust.origin, 9, seed("root"), ledger=LEDGER[:signers], cosigners=cosigners)
-        proved, gaps = told_of_checkpoints(verify_page, trust, data)
-        assert proved[-1] == verify_checkpoint(data, trust).vouched_by(trust)
-        assert any("validators showed everybody" in gap for gap in gaps) == (cosigners == 0)
-    alone = sign_note(trust_file().origin, 9, seed("root"))
-    proved, gaps = told_of_checkpoints(verify_page, trust_file(), alone)
-    assert proved[-1] == "the operator alone vouches for this history: no witness cosigned it"
-    assert any("newest" in gap for gap in gaps)
+def test_receipts_and_checkpoints_say_word_for_word_what_python_says(verify_page: Page) -> None:
+    scene = Scene.of()
+    cases: dict[str, Case] = {}
+    parcel, topic = scene.verified.parcel.hash.hex(), token("brakes").hex()
+    for name, (trust, signers, cosigners) in HISTORIES.items():
+        scene.trust = trust
+        receipt = scene.anchorage(signers=signers, cosigners=cosigners).receipt(1).encode()
+        note = sign_note(trust.origin, 9, seed("root"), ledger=LEDGER[:signers], cosigners=cosigners)
+        cases |= {
+            f"a receipt: {name}": Case(trust.to_json(), receipt, parcel=parcel),
+            f"a receipt of the topic: {name}": Case(trust.to_json(), receipt, parcel=parcel, topic=topic),
+            f"a checkpoint: {name}": Case(trust.to_json(), note),
+        }
+    found = agree(verify_page, cases)
+    assert set(found.values()) == {("holds", "")}
+    answers = dict(zip(cases, told(verify_page, cases.values()), strict=True))
+    assert any("newest" in gap for gap in answers["a checkpoint: the operator alone"]["notProved"])
+    assert "validators showed everybody" in answers["a receipt: three of four validators"]["notProved"][-1]
 
 
 # --- a browser that lacks something ---

@@ -69,29 +69,42 @@ def told(page: Page, cases: Iterable[Case]) -> list[dict[str, Any]]:
     return found
 
 
-def said(case: Case) -> tuple[str, str]:
-    """What Python says: "holds", or the failure and its reason."""
+Words = tuple[list[str], list[str]]  # what is proved, and what is not
+
+
+def said(case: Case) -> tuple[str, str, Words]:
+    """What Python says: "holds" and in which words, or the failure and its reason."""
     try:
         trust = TrustFile.parse(case.trust)
         if case.data[:1] == b"\x8b":
-            Receipt.decode(case.data).verify(bytes.fromhex(case.parcel), bytes.fromhex(case.topic), trust)
+            topic = bytes.fromhex(case.topic) or None
+            at = Receipt.decode(case.data).verify(bytes.fromhex(case.parcel), topic, trust)
+            words = at.statements, at.not_proven
         elif 0x80 <= (case.data or b"\0")[0] <= 0x9F:
             expected = {name: bytes.fromhex(getattr(case, name)) or None for name in ("publisher", "topic")}
-            verify_proof(case.data, trust, **expected)
+            proven = verify_proof(case.data, trust, **expected)
+            words = proven.statements, proven.not_proven
         else:
-            verify_checkpoint(case.data, trust)
+            accepted = verify_checkpoint(case.data, trust)
+            words = accepted.statements(trust), accepted.not_proven(trust)
     except Refused as error:
-        return type(error).__name__.lower(), error.reason
-    return "holds", ""
+        return type(error).__name__.lower(), error.reason, ([], [])
+    return "holds", "", ([*words[0]], [*words[1]])
 
 
 def agree(page: Page, cases: dict[str, Case]) -> dict[str, tuple[str, str]]:
-    """Both implementations say the same of every case; what they say, by its name."""
+    """Both implementations say the same of every case, word for word where it holds; their verdicts, by its name."""
     ours = {name: said(case) for name, case in cases.items()}
     answers = zip(cases, told(page, cases.values()), strict=True)
-    theirs = {name: (one.get("failure", one.get("verdict")), one.get("refused", "")) for name, one in answers}
+    theirs = {
+        name: (
+            *(one.get("failure", one.get("verdict")), one.get("refused", "")),
+            (one.get("proved", []), one.get("notProved", [])),
+        )
+        for name, one in answers
+    }
     assert theirs == ours
-    return ours
+    return {name: (verdict, reason) for name, (verdict, reason, _) in ours.items()}
 
 
 def expect(locator: Locator) -> Any:

@@ -61,6 +61,7 @@ def test_enrol_where_nothing_can_be_written_keeps_the_invitation(used: Fleet, fi
     [
         ["prove", "said", "--offset", "0", "--row", "0"],
         ["ledger", "receipt", "said", "--offset", "0"],
+        ["ledger", "checkpoint"],
     ],
 )
 @pytest.mark.parametrize("place", ["file", "/proc"])

@@ -46,6 +46,20 @@ def test_a_checkpoint_is_accepted_and_says_who_vouches() -> None:
     assert "operator alone" in accepted.vouched_by(trust_file())
 
 
+def test_a_checkpoint_says_what_it_shows_and_what_not() -> None:
+    trust = trust_file(ledger=4, ledger_threshold=3)
+    accepted = verify_checkpoint(sign_note(ORIGIN, 5, TREE_ROOT, ledger=LEDGER), trust)
+    stated, vouched = accepted.statements(trust)
+    for part in (f"height {HEIGHT}", f"{TIME_MS} ms", "5 transactions", TREE_ROOT.hex(), STATE_ROOT.hex()):
+        assert part in stated
+    assert vouched == accepted.vouched_by(trust)
+    newest, continues, roots, shown = accepted.not_proven(trust)
+    assert newest.startswith("that it is the newest")
+    assert "consistency" in continues
+    assert "only their roots" in roots
+    assert shown.startswith("that the validators showed everybody the same history")
+
+
 def test_cosigners_are_named_also_beyond_the_quorum() -> None:
     trust = trust_file(witnesses=3, quorum=1)
     accepted = verify_checkpoint(sign_note(ORIGIN, 5, TREE_ROOT, cosigners=2), trust)
@@ -155,6 +169,19 @@ def test_without_witnesses_the_receipt_says_so() -> None:
     anchorage = Anchorage(trust_file(), PARCELS)
     anchored = anchorage.receipt(4).verify(PARCELS[4], token("brakes"), anchorage.trust)
     assert "operator alone" in anchored.describe()
+    assert anchored.not_proven[-1].startswith("that the operator showed everybody the same history")
+
+
+def test_a_receipt_says_what_it_shows_and_what_not(anchorage: Anchorage) -> None:
+    """Whoever expects no topic is told which one it is."""
+    anchored = anchorage.receipt(4).verify(PARCELS[4], None, anchorage.trust)
+    assert anchored == anchorage.receipt(4).verify(PARCELS[4], token("brakes"), anchorage.trust)
+    [stated] = anchored.statements
+    assert stated == f"parcel {PARCELS[4].hex()} of topic {token('brakes').hex()} lies in {anchored.describe()}"
+    told = "\n".join(anchored.not_proven)
+    for gap in ("when exactly", f"node {NODE_ID.hex()} carried the partition", "who sealed the parcel"):
+        assert gap in told
+    assert "same history" not in told
 
 
 def test_every_link_is_held_to_the_next(anchorage: Anchorage) -> None:

@@ -20,7 +20,7 @@ _HEIGHTS_AT_ONCE = 64
 
 @click.group("ledger")
 def command() -> None:
-    """Show the newest checkpoint, check the file, read histories, fetch receipts, export.
+    """Show the newest checkpoint, check the file, read histories, fetch receipts and checkpoints, export.
 
     \b
     Examples:
@@ -117,6 +117,7 @@ def receipt(session: Session, topic: str, partition: int, offset: int, file: Pat
     \b
     Examples:
       tally ledger receipt brakes --offset 0 -o parcel.receipt --home reader
+      tally verify parcel.receipt --parcel HASH --trust trust.json
     """
     from tallystick.trust.receipt import Receipt
 
@@ -126,6 +127,25 @@ def receipt(session: Session, topic: str, partition: int, offset: int, file: Pat
     told = {"file": str(file), "height": checkpoint.height, "bytes": len(data)}
     line = f"receipt in {file}: anchored at or before height {checkpoint.height}"
     tell(told, line, note=f"note: {checkpoint.vouched_by(session.memory.trust)}")
+
+
+@command.command("checkpoint")
+@output_option()
+@with_session
+@output.json_option
+def checkpoint(session: Session, file: Path, tell: output.Tell) -> None:
+    """Fetch the newest checkpoint, hold it to what was accepted before, and write it for others to compare.
+
+    \b
+    Examples:
+      tally ledger checkpoint -o fleet.checkpoint --home reader
+      tally verify fleet.checkpoint --trust trust.json
+    """
+    head = session.view.refresh()
+    output.write_result(file, head.note)
+    told = {"file": str(file), "height": head.height, "bytes": len(head.note)}
+    line = f"checkpoint of height {head.height} in {file}"
+    tell(told, line, note=f"note: {head.vouched_by(session.memory.trust)}")
 
 
 @command.command("export")

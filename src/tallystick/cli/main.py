@@ -48,7 +48,7 @@ COMMANDS = {
     "pipeline": "run jobs over topics in Spark: tables, findings, reports",
     "inspect": "say what a file is and what it shows a stranger",
     "prove": "write the proof of one record to a file",
-    "verify": "check a proof offline",
+    "verify": "check a proof, a receipt or a checkpoint offline",
     "ledger": "newest checkpoint, fsck, histories, receipts, export",
     "console": "see topics, records, findings and the ledger as pages, verified on this machine",
     "chain": "run validators of a CometBFT chain, watch and mend them",

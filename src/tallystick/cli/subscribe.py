@@ -49,7 +49,7 @@ OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an autho
     "--timeout", "timeout_s", type=float, default=60.0, help="Seconds to wait for nodes that are away or behind."
 )
 @output.default_option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow"]), default="jsonl")
-@click.option("--origin", is_flag=True, help="With JSON lines: add where each row lies, as tally prove wants it.")
+@click.option("--origin", is_flag=True, help="With JSON lines: add where each row lies, for tally prove and verify.")
 @output.default_option(
     "--on-bad",
     type=click.Choice(["fail", "report", "strict"]),
@@ -216,4 +216,5 @@ def _start(text: str) -> str | int | datetime:
 
 
 def _origin(one: Received) -> dict[str, object]:
-    return {"_partition": one.partition, "_offset": one.offset, "_publisher": one.publisher.hex()}
+    place = {"_partition": one.partition, "_offset": one.offset}
+    return {**place, "_publisher": one.publisher.hex(), "_parcel": one.parcel.hex()}

@@ -39,6 +39,7 @@ from tallystick.record.leaves import decode_row, encode_row, leaf_hashes
 from tallystick.record.schema import Schema
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.certificate import ROOT_ID, Certificate, SubjectKind
+from tallystick.trust.notes import not_witnessed
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.receipt import RECEIPT_BYTES_MAX, TOPIC_PROOF_BYTES_MAX, AnchoredAt, Path, Receipt, verify_tenant
 from tallystick.trust.trustfile import TrustFile
@@ -329,7 +330,6 @@ def _not_proven(header: Header, schema: Schema, tenant: bytes | None, anchored: 
         gaps.append("anything about the other column groups but the names and types of their columns")
     if anchored is None:
         gaps.append("that the parcel was ever stored: there is no receipt")
-    elif not anchored.cosigners:
-        who = "validators" if anchored.validators else "operator"
-        gaps.append(f"that the {who} showed everybody the same history: no witness cosigned the checkpoint")
+    else:
+        gaps += not_witnessed(anchored.cosigners, anchored.validators)
     return tuple(gaps)

@@ -29,7 +29,7 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -372,6 +372,31 @@ class AcceptedCheckpoint:
             found = f"{len(validators)} of {len(trust.ledger_keys)} validators signed this history"
             said.insert(0, f"{found}, {trust.ledger_threshold} must: {', '.join(validators)}")
         return "; ".join(said) or "the operator alone vouches for this history: no witness cosigned it"
+
+    def statements(self, trust: TrustFile) -> tuple[str, ...]:
+        """What it shows by itself, in words."""
+        time = f"block time {wire.show_time(self.time_ms)}, {self.time_ms} ms"
+        return (
+            f"at height {self.height} ({time}) the ledger had {self.size} transactions under root {self.root.hex()},"
+            f" and the state under root {self.state_root.hex()}",
+            self.vouched_by(trust),
+        )
+
+    def not_proven(self, trust: TrustFile) -> tuple[str, ...]:
+        """What it does not show, in words."""
+        return (
+            "that it is the newest: an older checkpoint holds as well",
+            "that it continues one that you accepted before: only a proof of consistency shows that",
+            "what the transactions and the state say: only their roots are named",
+            *not_witnessed(self.cosigners, self.validators(trust)),
+        )
+
+
+def not_witnessed(cosigners: Sequence[str], validators: Sequence[str]) -> tuple[str, ...]:
+    """What is not proved of a history that these signed: nothing is missing where a witness did."""
+    who = "validators" if validators else "operator"
+    gap = f"that the {who} showed everybody the same history: no witness cosigned the checkpoint"
+    return () if cosigners else (gap,)
 
 
 def compose_checkpoint(

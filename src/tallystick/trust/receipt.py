@@ -27,7 +27,7 @@ from tallystick.crypto import merkle
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.notes import NOTE_BYTES_MAX, AcceptedCheckpoint, verify_checkpoint
+from tallystick.trust.notes import NOTE_BYTES_MAX, AcceptedCheckpoint, not_witnessed, verify_checkpoint
 from tallystick.trust.promise import Anchor
 from tallystick.trust.trustfile import TrustFile
 from tallystick.wire import Fields, number, octets
@@ -183,15 +183,18 @@ class Receipt:
             raise Malformed("receipt: expected some bytes")
         return cls(offset, path, anchor)
 
-    def verify(self, parcel_hash: bytes, token: bytes, trust: TrustFile) -> AnchoredAt:
-        """Where and by when the parcel of this hash was anchored in the topic. Raises `Forged` or `Malformed`."""
+    def verify(self, parcel_hash: bytes, token: bytes | None, trust: TrustFile) -> AnchoredAt:
+        """Where and by when the parcel of this hash was anchored in the topic, or in whichever topic the receipt names
+        if that is None. Raises `Forged` or `Malformed`."""
         proven = self.anchor.verify(trust)
         anchor = Anchor.decode_entry(self.anchor.entry)
-        if anchor.token != token:
-            raise Forged("receipt: its anchor is of another topic", reason="wrong-topic")
+        if token is not None and token != anchor.token:
+            expected = f"{token.hex()} expected, found {anchor.token.hex()}"
+            raise Forged(f"receipt: its anchor is of another topic: {expected}", reason="wrong-topic")
         merkle.verify_inclusion(merkle.leaf_hash(parcel_hash), self.offset, anchor.size, self.path, anchor.root)
         return AnchoredAt(
-            token=token,
+            parcel=parcel_hash,
+            token=anchor.token,
             partition=anchor.partition,
             offset=self.offset,
             node=proven.author,
@@ -207,6 +210,7 @@ class Receipt:
 class AnchoredAt:
     """Where a parcel lies, and bounds of when it was anchored; made by `Receipt.verify` alone."""
 
+    parcel: bytes  # its hash
     token: bytes
     partition: int
     offset: int
@@ -221,3 +225,20 @@ class AnchoredAt:
         place = f"partition {self.partition}, offset {self.offset}"
         time = f"block time {wire.show_time(self.time_ms)}, {self.time_ms} ms"
         return f"{place}, anchored at or before height {self.height} ({time}); {self.vouched_by}"
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What the receipt shows by itself, in words."""
+        return (f"parcel {self.parcel.hex()} of topic {self.token.hex()} lies in {self.describe()}",)
+
+    @property
+    def not_proven(self) -> tuple[str, ...]:
+        """What the receipt does not show, in words."""
+        return (
+            "when exactly it was anchored: height and time are those of the checkpoint, which may be younger than the"
+            " anchor",
+            f"that node {self.node.hex()} carried the partition, and had its key still: the contracts saw to that, and"
+            " an audit replays them",
+            "who sealed the parcel, and what it holds: neither its signature nor its body was looked at",
+            *not_witnessed(self.cosigners, self.validators),
+        )
