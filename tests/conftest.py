@@ -12,14 +12,16 @@ fresh seeds and many examples, `glance` few, where the question is not about the
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 import re
 import time
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ BUDGETS_MIN = {
         "in all": 16,
     },
     "long": {
-        "set-up": 1,
+        "set-up": 4,
         "unit and vectors": 6,
         "simulation": 6,
         "spark": 12,
@@ -58,7 +60,7 @@ BUDGETS_MIN = {
     },
 }
 GROUPS = ("simulation", "crashes", "spark", "kafka", "chain", "fabric", "browser", "fuzz")
-ENGINES = ("spark", "kafka", "chain", "fabric", "browser", "fuzz", "witness")  # all that a test may lack, except in CI
+ENGINES = (*GROUPS[2:], "witness", "helm")  # all that a test may lack, except in CI
 
 # A folder anywhere on a test file's path gives its tests the marker.
 FOLDER_MARKERS = {
@@ -190,6 +192,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for part in item.path.relative_to(ROOT).parts[:-1]:
             if part in FOLDER_MARKERS:
                 item.add_marker(FOLDER_MARKERS[part])
+
+
+def _patient(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """CPython 3.11 has one count of depth for all syntax trees. Where one is made while another is, as by the traceback
+    of something that the collector ends, that one is told of a mismatch, and a test that fails ends the whole run
+    (python/cpython#106905, pytest#10763). Each try has a count of its own."""
+
+    @wraps(parse)
+    def try_again(*given: Any, **named: Any) -> Any:
+        for _ in range(20):
+            with suppress(SystemError):
+                return parse(*given, **named)
+        return parse(*given, **named)
+
+    return try_again
+
+
+ast.parse = _patient(ast.parse)
 
 
 @pytest.hookimpl(tryfirst=True)
