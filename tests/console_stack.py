@@ -13,7 +13,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from html import unescape
 from http.client import HTTPConnection
@@ -31,10 +31,11 @@ from tallystick.console.app import Console
 from tallystick.console.door import Door
 from tallystick.console.mirror import LedgerWay, Mirror
 from tallystick.console.pages import PAGES
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import Visit
 from tallystick.errors import Refused
 from tallystick.runtime.router import Request, Routes
-from tallystick.runtime.sources import Entropy
+from tallystick.runtime.sources import Entropy, SystemEntropy
 
 TOPIC, SCHEMA = "brakes", "vin string, seq int64 not null, speed float32"
 ROWS = 4  # one a parcel
@@ -73,22 +74,26 @@ class ConsoleStack(Stack):
             look(viewer)
             yield viewer
 
-    @contextmanager
-    def serving(self, viewer: Viewer, *, live: bool = False, path: str = "") -> Iterator[Browser]:
-        """A console on a thread, with whoever was let in. A `live` one follows the ledger."""
-        door = WatchedDoor(path or "/" + self.entropy.bytes(16).hex(), self.entropy)
-        console = Console(viewer, door)
-        thread = threading.Thread(target=console.run, name="console", daemon=True)
-        thread.start()
+    def serving(self, viewer: Viewer, *, live: bool = False, path: str = "") -> AbstractContextManager[Browser]:
+        return serving(viewer, live=live, path=path)
+
+
+@contextmanager
+def serving(viewer: Viewer, *, live: bool = False, path: str = "", host: str = "127.0.0.1") -> Iterator[Browser]:
+    """A console on a thread, with whoever was let in. A `live` one follows the ledger."""
+    door = WatchedDoor(path or "/" + SystemEntropy().bytes(16).hex(), SystemEntropy())
+    console = Console(viewer, door, host)
+    thread = threading.Thread(target=console.run, name="console", daemon=True)
+    thread.start()
+    if live:
+        viewer.start()
+    try:
+        yield Browser(console, door)
+    finally:
         if live:
-            viewer.start()
-        try:
-            yield Browser(console, door)
-        finally:
-            if live:
-                viewer.stop()
-            console.stop()
-            thread.join()
+            viewer.stop()
+        console.stop()
+        thread.join()
 
 
 def way(session: Session) -> LedgerWay:
@@ -125,18 +130,24 @@ class Said:
     def text(self) -> str:
         return self.body.decode()
 
+    @property
+    def is_page(self) -> bool:
+        """And no file."""
+        return self.headers["content-type"].startswith("text/html")
+
 
 class WatchedDoor(Door):
-    """Keeps how each request was judged, as it was: "in" or "out"."""
+    """Keeps how each request was judged, as it was, by the site from which it came: "in" or "out"."""
 
     def __init__(self, path: str, entropy: Entropy) -> None:
         super().__init__(path, entropy)
-        self.judged: list[str] = []
+        self.judged: list[tuple[bytes, str]] = []
 
     def check(self, request: Request) -> None:
-        self.judged.append("out")
+        place, site = len(self.judged), request.header(b"sec-fetch-site") or b""
+        self.judged.append((site, "out"))
         super().check(request)
-        self.judged[-1] = "in"
+        self.judged[place] = site, "in"
 
 
 class Browser:
@@ -165,7 +176,7 @@ class Browser:
         target = place.path + (f"?{place.query}" if place.query else "")
         given: dict[str, str | None] = {"sec-fetch-site": "same-origin", "cookie": self.cookie, "host": self.door.host}
         given |= {name.replace("_", "-").lower(): value for name, value in headers.items()}
-        with closing(HTTPConnection("127.0.0.1", self.console.server.port, timeout=40)) as connection:
+        with closing(HTTPConnection(self.console.server.host, self.console.server.port, timeout=40)) as connection:
             connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
             for name, value in given.items():
                 if value is not None:
@@ -202,7 +213,7 @@ def crawl(browser: Browser, each: int = 1) -> dict[str, dict[str, Said]]:
 
 
 def _ways_on(said: Said, base: str) -> list[str]:
-    if not said.headers["content-type"].startswith("text/html"):
+    if not said.is_page:
         return []
     links = [unescape(link).partition("#")[0] for link in _LINK.findall(said.text)]
     for action, inner in _FORM.findall(said.text):

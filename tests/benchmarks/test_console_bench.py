@@ -13,7 +13,17 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import console
 import harness
 
-ROWS = {"first_page", "block_shown", "idle", "replay", "memory", "page_first", "page_topics", "page_ledger"}
+ROWS = {
+    "first_page",
+    "block_shown",
+    "scene_shown",
+    "idle",
+    "replay",
+    "memory",
+    "page_first",
+    "page_topics",
+    "page_ledger",
+}
 
 
 @pytest.mark.long

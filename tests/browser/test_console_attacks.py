@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from html import unescape
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import console_stack
 import pytest
-from console_stack import ConsoleStack
+from actors import await_topic
+from console_contents import contents, told_names
+from console_stack import ConsoleStack, crawl, serving
 from elsewhere import Elsewhere
-from stack import wait_until
+from stack import READ, WRITE, wait_until
 from without import without
 
+from tallystick.client.names import Names
 from tallystick.console import door
 from tallystick.console.viewer import Viewer
+from tallystick.errors import Refused
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -58,12 +64,15 @@ def enter(context: BrowserContext, console: console_stack.Browser) -> Page:
 
 def judged(page: Page, console: console_stack.Browser, elsewhere: Elsewhere, shown: str) -> set[str]:
     """How the console judges what a page of elsewhere asks of it."""
-    found = console.door.judged
-    found.clear()
+    before = len(console.door.judged)
+
+    def found() -> set[str]:  # what the console's own page asked may come late
+        return {how for site, how in console.door.judged[before:] if site not in (b"same-origin", b"none")}
+
     elsewhere.page = shown
     page.goto(elsewhere.url)
-    wait_until(lambda: bool(found))
-    return set(found)
+    wait_until(lambda: bool(found()))
+    return found()
 
 
 # --- cookies ---
@@ -220,3 +229,86 @@ def test_markup_that_is_not_escaped_is_stopped_by_the_policy(
         assert any("Content Security Policy" in one for one in said)
         monkeypatch.delitem(door.HEADERS, "content-security-policy")
         assert attacked(page, console)
+
+
+class Hostile:
+    """Somebody who calls everything by markup that would tell of itself: every other thing a script, the rest a
+    picture."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def __call__(self, what: str, _plain: str = "") -> str:
+        run = f"ran('{what}')"
+        text = f"<img src=x onerror={run}>" if len(self.texts) % 2 else f"<script>{run}</script>"
+        return self.texts.setdefault(what, text)
+
+    def named_in(self, text: str) -> set[str]:
+        return {what for what, markup in self.texts.items() if markup in text}
+
+
+@contextmanager
+def hostile_parts(_world: ConsoleStack, folder: Path, said: Hostile) -> Iterator[Viewer]:
+    """Nodes, operators, an authority, a demo and whoever wrote the warehouse."""
+    with contents(folder, said) as viewer:
+        yield viewer
+
+
+@contextmanager
+def hostile_topic(world: ConsoleStack, _folder: Path, said: Hostile) -> Iterator[Viewer]:
+    """Members of one's own tenant: a value, its column, and who wrote it. What no topic may be called, an authority
+    says."""
+    owner, value, column = world.tenant("hostile"), said("value"), said("column")
+    with pytest.raises(Refused, match="letters, digits"):
+        world.topic(owner, said("topic"), "vin string")
+    token = world.topic(owner, "named", f'"{column}" string')
+    await_topic(world, token)
+    writer = world.principal("hostile", said("principal"))
+    for session, operations in ((writer, WRITE), (owner, READ)):
+        world.grant(owner, token, session, operations)
+    with writer.publisher("named", acks="anchored", anchor_check_s=0.02) as publisher:
+        publisher.send([{column: value}])
+        assert publisher.flush(30) == 0
+    with world.viewing(owner) as viewer:
+        viewer.names = told_names({token: said("topic")}, Names(owner).principal_names)
+        yield viewer
+
+
+def ran_at(page: Page, console: console_stack.Browser, address: str) -> set[str]:
+    """What ran on a page of the console."""
+    page.goto(f"http://{console.door.host}{console.door.path}/{address}")
+    return set(page.evaluate("seen"))
+
+
+@pytest.mark.parametrize("make", [hostile_parts, hostile_topic])
+def test_whatever_others_named_is_text(
+    browser: Browser,
+    world: ConsoleStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[ConsoleStack, Path, Hostile], AbstractContextManager[Viewer]],
+) -> None:
+    """Wherever it is shown it is text, and nothing is left for the policy to stop; without both it runs."""
+    said, shown, ran = Hostile(), set[str](), set[str]()
+    told: list[str] = []
+    context = browser.new_context()
+    context.add_init_script("window.seen = []; window.ran = what => seen.push(what);")
+    with make(world, tmp_path, said) as viewer:
+        with serving(viewer) as console:
+            found = [one for kind in crawl(console, each=4).values() for one in kind.items() if one[1].is_page]
+        named = {address: what for address, answer in found if (what := said.named_in(unescape(answer.text)))}
+        with serving(viewer) as console:
+            page = enter(context, console)
+            page.on("console", lambda one: told.append(one.text))
+            for address in named:
+                assert ran_at(page, console, address) == set(), address
+                shown |= said.named_in(page.evaluate("document.body.textContent"))
+            assert [one for one in told if "Content Security Policy" in one] == []
+            assert shown == said.texts.keys()
+            with without("the escaping of markup"):
+                monkeypatch.delitem(door.HEADERS, "content-security-policy")
+                for address, what in named.items():
+                    ran |= ran_at(page, console, address) if what - ran else set()
+            page.goto("about:blank")
+    context.close()
+    assert ran == said.texts.keys()

@@ -11,7 +11,9 @@ import console_stack
 import pytest
 from actors import publish
 from commands import tally
-from console_stack import TOPIC, ConsoleStack, Said, crawl
+from console_contents import contents, crawl_parts
+from console_stack import TOPIC, ConsoleStack, Said, crawl, serving
+from overlay_ledger import OVERLAY
 from verify_cases import FILE, Case, agree
 
 from tallystick.console.viewer import Viewer
@@ -50,8 +52,7 @@ def console(world: ConsoleStack, viewer: Viewer) -> Iterator[console_stack.Brows
 
 def addresses(shown: dict[str, dict[str, Said]]) -> list[str]:
     """Of pages that this instance has, and that are no files."""
-    html = "text/html"
-    return [a for one in shown.values() for a, said in one.items() if said.headers["content-type"].startswith(html)]
+    return [address for found in shown.values() for address, said in found.items() if said.is_page]
 
 
 def violations(page: Page) -> list[str]:
@@ -88,14 +89,14 @@ def look_printed(page: Page, name: str, faults: list[str], *, closely: bool) -> 
 
 
 def look_at_all(
-    page: Page, console: console_stack.Browser, shown: dict[str, dict[str, Said]], *, closely: bool
+    page: Page, console: console_stack.Browser, shown: dict[str, dict[str, Said]], *, closely: bool, kind: str = ""
 ) -> list[str]:
     page.goto(console.console.url)
     base = f"http://{console.door.host}{console.door.path}/"
     faults: list[str] = []
     for path, found in shown.items():
         for number, address in enumerate(addresses({path: found})):
-            name = (path or "first") + (f".{number}" if number else "")
+            name = kind + (path or "first") + (f".{number}" if number else "")
             page.goto(base + address)
             look(page, name, faults, closely=closely)
             look_printed(page, name, faults, closely=closely)
@@ -116,6 +117,35 @@ def test_every_page_is_accessible_in_every_look(
     """The pictures are to be looked at."""
     SHOTS.mkdir(parents=True, exist_ok=True)
     assert look_at_all(page, console, shown, closely=True) == []
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
+    """Somebody who has whatever an instance and a home may have."""
+    with contents(tmp_path_factory.mktemp("contents")) as viewer:
+        yield viewer
+
+
+def look_at_parts(page: Page, viewer: Viewer, *, closely: bool) -> list[str]:
+    """At what is there beside topics and the ledger; `closely` at several of each kind."""
+    with serving(viewer) as console:
+        shown = crawl_parts(console, each=3 if closely else 1)
+    assert [path for path, found in shown.items() if not (found or path.endswith("/file"))] == []
+    with serving(viewer) as console:
+        found = look_at_all(page, console, shown, closely=closely, kind="parts-")
+        page.goto("about:blank")  # whose poll would hold the console up
+    return found
+
+
+def test_every_page_of_findings_tables_and_carriers_fits_and_is_accessible(page: Page, rich: Viewer) -> None:
+    assert look_at_parts(page, rich, closely=False) == []
+
+
+@pytest.mark.long
+def test_every_page_of_findings_tables_and_carriers_is_accessible_in_every_look(page: Page, rich: Viewer) -> None:
+    """The pictures are to be looked at."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    assert look_at_parts(page, rich, closely=True) == []
 
 
 FRAME = """
@@ -163,6 +193,19 @@ def test_times_are_ages_on_a_screen_and_times_on_paper(inside: Page, console: co
     assert inside.locator("main time").first.inner_text().endswith(" ago")
     inside.emulate_media(media="print")
     expect(inside.locator("main time").first).to_have_text(re.compile(" UTC$"))
+
+
+def test_a_time_to_come_is_no_age(page: Page, rich: Viewer) -> None:
+    """Until when a lease lasts, for who looks as soon as it was taken."""
+    head = rich.mirror.at.head
+    assert head is not None
+    with serving(rich) as console:
+        page.clock.set_fixed_time(head.time_ms / 1000)
+        page.goto(console.console.url)
+        page.goto(at(console, f"overlay/{OVERLAY.hex()}"))
+        said = page.locator("td", has_text="fence 1").inner_text()
+        page.goto("about:blank")
+    assert re.search("ends in [0-9]+ s$", said) is not None, said
 
 
 def test_a_page_is_whole_without_scripts(console: console_stack.Browser, browser: Browser) -> None:

@@ -55,6 +55,13 @@ def test_receipts_and_exports(used: Fleet, tmp_path: Path) -> None:
     file = tmp_path / "parcel.receipt"
     done("ledger", "receipt", "brakes", "--offset", "0", "-o", file, "--home", used.reader)
     assert done("inspect", file, "--json").json["kind"] == "receipt"
+    [row] = done("subscribe", "brakes", "--origin", "-n", "1", "--home", used.reader).rows
+    verify = ("verify", file, "--trust", used.trust, "--parcel", row["_parcel"])
+    told = done(*verify, "--topic", "brakes", "--home", used.owner, "--json").json
+    assert (told["anchored"]["offset"], told["parcel"]) == (0, row["_parcel"])
+    newest = tmp_path / "fleet.checkpoint"
+    made = done("ledger", "checkpoint", "-o", newest, "--home", used.reader, "--json").json
+    assert done("verify", newest, "--trust", used.trust, "--json").json["height"] == made["height"]
     entries = done("ledger", "export", "--home", used.owner).rows
     assert entries[0]["height"] == 1
     assert {entry["kind"] for entry in entries} >= {"enrol", "tenant", "anchor"}
@@ -135,8 +142,8 @@ def test_a_file_that_is_no_proof_is_named(used: Fleet, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"vin": "V1"}\n')
     error, hint = refused(3, "verify", file, "--trust", used.trust)
-    assert error.startswith(f"error: {file}: not a whole proof: ")
-    assert hint == "hint: tally prove writes one; tally inspect says what a file is"
+    assert error.startswith(f"error: {file}: not a whole proof, receipt or checkpoint: ")
+    assert hint.startswith("hint: tally prove, tally ledger receipt and tally ledger checkpoint write them; ")
     (tmp_path / "empty").mkdir()
     assert refused(2, "inspect", tmp_path / "empty")[0] == f"error: {tmp_path / 'empty'}: no file is in this folder"
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from console_stack import Browser, ConsoleStack, visit_of
 
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import Visit
 
 
 @pytest.fixture(scope="session")

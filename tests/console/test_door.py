@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import running, tally
-from console_stack import Browser, ConsoleStack, Said
+from console_stack import Browser, ConsoleStack, Said, serving
 from without import without
 
 from tallystick.console.door import HEADERS
@@ -45,6 +45,13 @@ def test_another_host_is_refused(inside: Browser, host: str) -> None:
     assert told(inside.ask(page, host=host)) == REFUSED
     with without("the host of a console"):
         assert inside.ask(page, host=host).status == 200
+
+
+def test_the_other_loopback_has_its_own_host(viewer: Viewer) -> None:
+    with serving(viewer, host="::1") as console:
+        assert console.door.host == f"[::1]:{console.console.server.port}"
+        assert console.get("ledger").status == 200
+        assert told(console.ask(console.console.url, host=f"127.0.0.1:{console.console.server.port}")) == REFUSED
 
 
 def test_another_host_spends_no_token(console: Browser) -> None:
@@ -88,6 +95,17 @@ def test_another_site_is_refused(inside: Browser, site: str | None) -> None:
 def test_a_page_of_another_site_spends_no_token(console: Browser) -> None:
     assert told(console.ask(console.console.url, sec_fetch_site="cross-site", cookie=None)) == REFUSED
     console.let_in()
+
+
+def test_what_is_loaded_beforehand_reads_nothing_and_spends_no_token(console: Browser, world: ConsoleStack) -> None:
+    """As browsers do with an address that is being typed."""
+    purpose = {"sec_fetch_site": "none", "sec_purpose": "prefetch;prerender"}
+    assert told(console.ask(console.console.url, cookie=None, **purpose)) == REFUSED
+    console.let_in()
+    page = f"{console.door.path}/topics/{world.token.hex()}/records?read=1"
+    assert told(console.ask(page, **purpose)) == REFUSED
+    with without("the purpose of who asks a console"):
+        assert "1, 0</a>" in console.ask(page, **purpose).text
 
 
 @pytest.mark.parametrize("query", ["", "?token=", "?token=00", "?other={token}", "?token={token}0", "?token={other}"])
@@ -261,6 +279,7 @@ def test_the_token_is_told_by_terminal_and_file_alone(home: Path) -> None:
 
 def test_notes_of_an_address_that_were_damaged_are_made_anew(home: Path) -> None:
     folder = home / "console"
+    folder.mkdir(mode=0o700, exist_ok=True)
     for name in ("path", "port"):
         (folder / name).write_bytes(b"\xffnonsense")
     with running("console", "--home", home) as (_, ready):

@@ -23,7 +23,8 @@ from tallystick.console.health import PAUSE_S, HealthDesk
 from tallystick.console.mirror import Mirror
 from tallystick.console.pages import flow
 from tallystick.console.recent import GroupLag, Recent, recent
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import Visit
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from console_stack import Browser, ConsoleStack, look
+from console_stack import Browser, ConsoleStack, look, serving, visit_of
+from ledger_world import refusal, request, token
+from parts_world import PartsWorld
 from stack import wait_until
 
 from tallystick import wire
 from tallystick.carriers.carrier import Fetch
 from tallystick.console.mirror import Trouble
 from tallystick.console.pages import happenings
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import Visit
 from tallystick.errors import Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.reputation import Standing
-from tallystick.ledger.engine import AuditItem
+from tallystick.ledger.engine import AuditItem, Query
 from tallystick.trust.right import Right
 
 VisitOf = Callable[..., Visit]
@@ -81,6 +85,24 @@ def test_the_way_back_ends_at_the_first_entry_and_shows_each_entry_once(visit: V
     assert pages > 2
 
 
+def test_a_refusal_is_found_however_much_was_accepted_since(tmp_path: Path) -> None:
+    """By what the ledger keeps of each transaction, where it is asked for; else a page walks so far and no further."""
+    parts = PartsWorld(tmp_path)
+    world = parts.world
+    asked = request(world.monitor, world.node, now=int(parts.clock.now()))
+    parts.accept(world.node.sign(refusal(world.monitor, asked)))
+    for right in (Right.READ, Right.READ | Right.DESCRIBE, Right.DELETE):
+        parts.accept(world.doctor.sign(entries.grant(token("heart"), world.sensor.id, right)))
+    with parts.viewing() as viewer, serving(viewer) as console:
+        for said in (console.get("happenings", kind="refused"), console.get("happenings", reason="no-right")):
+            assert ">refused</span>" in said.text
+        found = [
+            happenings._walk(visit_of(viewer, "happenings"), None, lambda kinds, _: "refused" in kinds, 2, query)[0]
+            for query in (Query(), happenings._query("refused", ""))
+        ]
+    assert [len(one) for one in found] == [0, 1]
+
+
 def test_a_page_goes_on_below_a_place(console: Browser, refused: ConsoleStack) -> None:
     assert "entries below 3/0" in console.get("happenings", kind="lifted", before="3/0").text
     for wrong in ("x", "1", "1/x", "99999999/0", "1/2/3"):
@@ -136,11 +158,11 @@ def test_a_node_that_shows_another_ledger_is_shown(console: Browser, viewer: Vie
     evil = "it shows <script>alert(1)</script>"
     known = viewer.mirror.at
     try:
-        viewer.mirror.at = replace(known, trouble=Trouble("rollback", evil, None, 1))
+        viewer.mirror.at = replace(known, trouble=Trouble("rollback", evil, "", 1))
         text = console.get("happenings", kind="contradiction").text
         assert ">rollback</span>" in text
         assert "it shows &lt;script&gt;" in text
-        viewer.mirror.at = replace(known, trouble=Trouble("away", "gone", None, 1))
+        viewer.mirror.at = replace(known, trouble=Trouble("away", "gone", "", 1))
         assert "Nothing of this kind" in console.get("happenings", kind="contradiction").text
     finally:
         viewer.mirror.at = known

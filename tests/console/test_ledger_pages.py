@@ -17,11 +17,11 @@ from console_stack import Browser, ConsoleStack, visit_of
 from crowd import crowd
 from ledger_world import operation_batch
 
-from tallystick.console.layout import LINES
 from tallystick.console.mirror import Mirror
 from tallystick.console.pages.ledger import show_block, show_entries
 from tallystick.console.pages.ledger_checks import TABLES, show_consistency, show_row
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import LINES, Visit
 from tallystick.errors import Forged
 from tallystick.ledger.block import sign_checkpoint
 from tallystick.ledger.contracts.execute import CONTRACTS
@@ -138,6 +138,8 @@ def test_one_height_continues_another_by_the_nodes_proof(viewer: Viewer, console
     newest = viewer.mirror.at.replayed
     text = console.get("ledger/consistency", old=1, new=newest).text
     assert "the newer continues the older" in text
+    whole = console.get("ledger/consistency", compare=1).text  # as the form sends it, with nothing filled in
+    assert f'ledger/blocks/{newest}"' in whole.partition("the newer continues the older")[0]
 
 
 def test_a_proof_of_consistency_that_does_not_hold_is_refused(viewer: Viewer, visit: Callable[..., Visit]) -> None:

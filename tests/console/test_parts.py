@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
+import console_contents
 import pytest
+from console_contents import FABRIC, bring_fleet, bring_town, choose
 from firmware_world import CAMPAIGN, IMAGE, OTHER_IMAGE, FirmwareWorld
 from ledger_world import seed
-from overlay_ledger import EDGE, HEART, LEASE_MS, OVERLAY, OverlayWorld
+from overlay_ledger import EDGE, LEASE_MS, OVERLAY, OverlayWorld
 from parts_world import HOSTILE, NOWHERE, PartsWorld, visit_of
 
-from tallystick.carriers.fabric.direct import way_settings
+from tallystick.carriers.mesh.direct import join_mesh
 from tallystick.console.pages import members, overlay, updates
 from tallystick.console.viewer import Viewer
-from tallystick.crypto.hpke import PUBLIC_BYTES
-from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Misuse, Unavailable
-from tallystick.identity.choices import FILE, CarrierChoice, choose_carrier
+from tallystick.identity.choices import FILE
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import plans
-from tallystick.trust.fabric import DispatcherCard
 
 
 @pytest.fixture
@@ -60,12 +56,7 @@ def campaign(viewer: Viewer, fleet: FirmwareWorld, name: bytes = CAMPAIGN) -> st
 
 @pytest.fixture
 def fleet(parts: PartsWorld) -> FirmwareWorld:
-    fleet = FirmwareWorld(parts.world)
-    for who, written in fleet.founding():
-        parts.accept(who.sign(*written))
-    parts.accept(fleet.image.sign(fleet.release()))
-    parts.accept(fleet.owner.sign(fleet.campaign()))
-    return fleet
+    return bring_fleet(parts)
 
 
 def test_releases_withdrawals_and_campaigns_with_their_heights(parts: PartsWorld, fleet: FirmwareWorld) -> None:
@@ -115,15 +106,7 @@ def test_a_campaign_that_is_not_there(parts: PartsWorld, fleet: FirmwareWorld) -
 
 @pytest.fixture
 def town(parts: PartsWorld) -> OverlayWorld:
-    """Plan 1 in force, `heart` entrusted, its lease held by the first relay of the edge."""
-    town = OverlayWorld(parts.world)
-    parts.accept(parts.world.authority.sign(*town.enrolment(), town.founding()))
-    first = parts.height + plans.MARGIN_BLOCKS + 2
-    parts.accept(town.administrators[0].sign(town.signed(town.plan(), first)))
-    parts.grow(first - parts.height)
-    parts.accept(parts.world.doctor.sign(entries.entrust(HEART, OVERLAY, EDGE, LEASE_MS)))
-    parts.accept(town.edge[0].sign(entries.lease(HEART, 0, 1)))
-    return town
+    return bring_town(parts)
 
 
 def of_overlay(viewer: Viewer, name: str = OVERLAY.hex(), **query: str) -> str:
@@ -139,7 +122,7 @@ def test_the_plan_in_force_its_tree_and_the_leases(parts: PartsWorld, town: Over
         assert page.count('<path d="M') == 3
         assert f"{EDGE.hex()[:8]}  2 of 3 needed, publishers enter" in page
         said = text_of(page)
-        assert "fence 1, until" in said
+        assert "fence 1, ends" in said
         assert "4 virtual nodes, 12 relays in force" in said.replace("  ", " ")
         assert "Nobody was accused." in said
     parts.grow(1 + LEASE_MS // 1000)
@@ -198,53 +181,16 @@ def test_an_overlay_that_is_not_there(parts: PartsWorld) -> None:
 
 @pytest.fixture
 def own_node() -> Iterator[Callable[[object], str]]:
-    """A node that tells of itself what the test says; the function gives its address."""
-    told: list[bytes] = []
-
-    class Door(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.send_response(200)
-            self.send_header("content-length", str(len(told[-1])))
-            self.end_headers()
-            self.wfile.write(told[-1])
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-
-        def tell(what: object) -> str:
-            told.append(what if isinstance(what, bytes) else json.dumps(what).encode())
-            return f"http://127.0.0.1:{server.server_port}"
-
+    with console_contents.own_node() as tell:
         yield tell
-        server.shutdown()
 
 
-def choose(viewer: Viewer, scheme: str, url: str) -> None:
-    certificate = viewer.identity.nodes[0]
-    card = DispatcherCard(viewer.identity.instance, certificate.subject, bytes(32), bytes(PUBLIC_BYTES)).sign(
-        SigningKey.from_seed(seed("dispatcher"))
-    )
-    settings = way_settings(card, bytes(32)) if scheme == "fabric" else {}
-    topics = {HOSTILE: HEART.hex()}
-    choose_carrier(viewer.identity.home, CarrierChoice(f"{scheme}://city", url, certificate, topics, settings))
-
-
-MESH = {
-    "mesh": "city",
-    "joined": True,
-    "address": HOSTILE,
-    "entry": "abc" * 1000,
-    "node": {"neighbours": 3, "topics": 2, "publishers": 1},
-    "links": {"bytes_sent": 900, "bytes_spoken": 100},
-}
-FABRIC = {"fabric": "city", "joined": True, "interface": "eth0", "sent": 1, "heard": 2, "parcels": 3, "waiting": 0}
+MESH = {**console_contents.MESH, "address": HOSTILE}
 
 
 def test_what_the_own_node_of_a_mesh_tells(parts: PartsWorld, own_node: Callable[[object], str]) -> None:
     with parts.viewing() as viewer:
-        choose(viewer, "mesh", own_node(MESH))
+        choose(viewer, "mesh", own_node(MESH), HOSTILE)
         assert in_menu(viewer) == {"mesh"}
         page = members.show_mesh(visit_of(viewer, "mesh"))
         assert "900, of which 100 were said" in page
@@ -262,16 +208,28 @@ def test_what_the_own_node_of_a_mesh_tells(parts: PartsWorld, own_node: Callable
 
 
 def test_what_the_own_host_of_a_fabric_tells(parts: PartsWorld, own_node: Callable[[object], str]) -> None:
-    told: dict[str, Any] = {**FABRIC, "dropped": {"late": 7}}
     with parts.viewing() as viewer:
-        choose(viewer, "fabric", own_node(told))
+        choose(viewer, "fabric", own_node(FABRIC), HOSTILE)
         assert in_menu(viewer) == {"fabric"}
         assert "7 late" in members.show_fabric(visit_of(viewer, "fabric"))
 
 
+def test_an_identity_all_of_whose_topics_go_over_a_mesh_has_its_page(
+    parts: PartsWorld, own_node: Callable[[object], str]
+) -> None:
+    with parts.viewing() as viewer:
+        join_mesh(viewer.identity.home, "city")
+        assert in_menu(viewer) == {"mesh"}
+        viewer.identity = replace(viewer.identity, node_urls=(own_node(MESH),))
+        page = members.show_mesh(visit_of(viewer, "mesh"))
+        assert "mesh://city" in page
+        assert "<dt>your topics</dt><dd>all</dd>" in page
+        assert "900, of which 100 were said" in page
+
+
 def test_an_own_node_that_is_away_is_said(parts: PartsWorld) -> None:
     with parts.viewing() as viewer:
-        choose(viewer, "mesh", NOWHERE)
+        choose(viewer, "mesh", NOWHERE, HOSTILE)
         with pytest.raises(Unavailable):
             members.show_mesh(visit_of(viewer, "mesh"))
         assert viewer.asking.acquire(blocking=False), "the next page may ask"

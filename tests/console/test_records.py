@@ -8,22 +8,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from html import escape, unescape
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from actors import await_topic, give_up, settle
+from actors import await_topic, give_up, publish, read_rows, rows, settle
 from commands import done
-from console_stack import ROWS, Browser, ConsoleStack, Said, look
+from console_stack import ROWS, SCHEMA, Browser, ConsoleStack, Said, look
 from stack import READ, WRITE, wait_until
+from without import without
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.carriers.storage import Place
 from tallystick.client.session import Session
 from tallystick.client.writes import Committer, PartWriter, held
-from tallystick.console.layout import LINES
 from tallystick.console.pages import life, records
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.console.pages.lanes import PARCELS_MAX
+from tallystick.console.pages.records import ROUNDS_MAX
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import LINES, Visit
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.parcel.commit import CommitList
@@ -89,8 +93,8 @@ def test_nothing_is_read_before_the_button(world: ConsoleStack, console: Browser
 
     for name in ("subscriber", "prove", "over"):
         instead(Session, name, read)
-    for path in ("", "/0/1/0", "/0/1/0/proof"):
-        said = console.get(f"topics/{world.token.hex()}/records{path}")
+    for path in ("records", "records/0/1/0", "records/0/1/0/proof", "lanes"):
+        said = console.get(f"topics/{world.token.hex()}/{path}")
         assert "leaves an operation on the ledger in the name of reader" in words(said)
         assert 'name="read" value="1"' in said.text
         assert "data-live" not in said.text
@@ -171,6 +175,22 @@ def test_rows_of_a_write_stand_where_they_were_committed(
     assert len({place for page in pages for place in places(page)}) == LINES + 1
 
 
+@pytest.mark.long
+def test_a_write_that_no_page_holds_is_said_with_what_reads_it(
+    world: ConsoleStack, viewer: Viewer, console: Browser, topic: Callable[..., bytes], tmp_path: Path
+) -> None:
+    token, write = topic("huge", "data binary", [[{"data": b""}]]), (b"h" * 32, 7)
+    rows = ([{"data": Random(number).randbytes(880 << 10)}] for number in range(ROUNDS_MAX * 4))
+    with held(tmp_path):
+        runs = PartWriter(world.car, "huge", tmp_path, batch_rows_max=1).write(write, rows)
+    Committer(world.car, "huge", tmp_path / "c").commit(CommitList(token, *write, runs))
+    settle(world)
+    look(viewer)
+    said = words(console.get(f"topics/{token.hex()}/records", read=1))
+    assert "larger than a page reads" in said
+    assert "tally subscribe huge" in said
+
+
 def test_wide_and_long_rows_are_cut_and_odd_values_are_readable(console: Browser, topic: Callable[..., bytes]) -> None:
     columns = ", ".join(f"c{number:03} float64" for number in range(996))
     schema = f'at timestamp[ns, UTC], "{HOSTILE}" string, short float32, {columns}, last string'
@@ -209,11 +229,11 @@ def test_what_was_retired_or_erased_is_said(
     assert "It was not reached" in words(said)
 
 
-@pytest.mark.parametrize("path", ["", "/0/0/0", "/0/0/0/proof"])
+@pytest.mark.parametrize("path", ["records", "records/0/0/0", "records/0/0/0/proof", "lanes"])
 def test_who_lacks_the_right_sees_what_one_sees_of_no_topic(world: ConsoleStack, path: str) -> None:
     with world.viewing(world.stranger) as other, world.serving(other) as browser:
         for query in ({}, {"read": 1}):
-            said, none = (browser.get(f"topics/{one.hex()}/records{path}", **query) for one in (world.token, bytes(16)))
+            said, none = (browser.get(f"topics/{one.hex()}/{path}", **query) for one in (world.token, bytes(16)))
             assert said.status == none.status == 404
             assert said.text.replace(world.token.hex(), "00" * 16).split("<h1>")[1] == none.text.split("<h1>")[1]
 
@@ -254,6 +274,13 @@ def test_a_proof_is_downloaded_that_verifies_and_no_changed_byte_of_it(
             verify_proof(changed, trust)
 
 
+def test_the_verifier_is_handed_out_as_a_file(console: Browser) -> None:
+    """It is no page of the console's: it would run under no policy of its own there."""
+    said = console.get("verify.html")
+    assert said.headers["content-disposition"] == 'attachment; filename="verify.html"'
+    assert said.body == Path(life.__file__).parents[1].joinpath("verify.html").read_bytes()
+
+
 @pytest.fixture
 def lying(world: ConsoleStack, instead: Instead) -> Callable[..., None]:
     """`lying(change)`: what the node shows of parcels goes through `change`."""
@@ -282,6 +309,61 @@ def test_a_node_that_alters_is_named_in_red_and_nothing_behind_it_is_green(
     assert '<span class="mark alarm">altered</span>' in said.text
     assert body(said).count(">holds</span>") == 1
     assert "7. Prove It was not reached" in words(said)
+
+
+# --- lanes ---
+
+
+def test_lanes_are_those_of_the_newest_parcels_and_none_is_looked_for_before_the_button(
+    world: ConsoleStack, console: Browser, viewer: Viewer, topic: Callable[..., bytes]
+) -> None:
+    token = topic("lanes", SCHEMA, [rows(0)], partitions=3)
+    publish(world.car, "lanes", [1, 2])
+    look(viewer)
+    path = f"topics/{token.hex()}/lanes"
+    assert "leaves an operation on the ledger in the name of reader" in words(console.get(path))
+    with world.reader.subscriber("lanes") as subscriber:
+        read_rows(subscriber, 3)
+        heads = {
+            lane.hex(): head for reader in subscriber._readers.values() for (_, lane), head in reader.heads.items()
+        }
+    said = console.get(path, read=1)
+    assert len(heads) == 2
+    assert dict(re.findall(r'title="([0-9a-f]{32})" class="short">.*?>parcel (\d+)<', body(said))) == {
+        lane: str(head.sequence) for lane, head in heads.items()
+    }
+    assert words(said).count("its chain") == 2
+
+
+def test_a_lane_that_began_before_what_is_looked_at_is_joined_to_what_is_below(
+    world: ConsoleStack, console: Browser, topic: Callable[..., bytes]
+) -> None:
+    token = topic("long", "n int64", [[{"n": number}] for number in range(PARCELS_MAX + 4)])
+    said = words(console.get(f"topics/{token.hex()}/lanes", read=1))
+    assert f"0 {PARCELS_MAX} parcel {PARCELS_MAX + 4} , offset {PARCELS_MAX + 4} , closed" in said
+    assert said.count("its chain") == 1
+
+
+def test_a_node_that_shows_other_lanes_is_named_in_red(
+    world: ConsoleStack, console: Browser, lying: Callable[..., None]
+) -> None:
+    path = f"topics/{world.token.hex()}/lanes"
+    for change, reason in ((altered, "altered"), (withheld, "missing"), (repeated, "altered")):
+        lying(change)
+        said = console.get(path, read=1)
+        assert f'<span class="mark alarm">{reason}</span>' in said.text
+        assert "its chain" not in said.text
+    with without("the proof of a range", "the chain of a lane"):
+        assert "its chain" in console.get(path, read=1).text
+
+
+def withheld(fetched: Fetched) -> Fetched:
+    return replace(fetched, parcels=())
+
+
+def repeated(fetched: Fetched) -> Fetched:
+    """The first parcel of a lane in the place of all others."""
+    return replace(fetched, parcels=fetched.parcels[:1] * len(fetched.parcels))
 
 
 def test_a_finding_is_kept_and_shown_with_its_place(world: ConsoleStack, console: Browser, instead: Instead) -> None:

@@ -5,27 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from console_stack import TOPIC, Browser, ConsoleStack, Said, look
+from attribute_actors import Attributes
+from console_stack import TOPIC, Browser, ConsoleStack, Said, look, visit_of
 from crowd import crowd
+from policy_world import need_pymcl
 from stack import wait_until
+from without import without
 
 from tallystick.carriers.carrier import Fetch
 from tallystick.client.schemas import held_schema
 from tallystick.client.words import decode
 from tallystick.console.mirror import Mirror
 from tallystick.console.pages import topics
+from tallystick.console.recent import recent
 from tallystick.console.schemas import Columns, _ask, ask_columns
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import Visit
 from tallystick.errors import Forged, Misuse, Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.topics import SCHEMAS, SchemaRow
 from tallystick.ledger.engine import Query
+from tallystick.policy.parse import parse
 from tallystick.record.schema import Schema
 from tallystick.trust.right import Right
 
@@ -59,16 +66,42 @@ def test_a_schema_is_checked_against_the_ledgers_hash(world: ConsoleStack, conso
     assert 'vin string, seq int64 not null, speed float32 <span class="mark good"' in text
 
 
+def asked(visit: Visit, token: bytes, **told: Any) -> Columns:
+    """What is found where the authority tells this of a topic."""
+    found = Columns()
+    authority = SimpleNamespace(**{name: lambda _token, what=what: what for name, what in told.items()})
+    session = SimpleNamespace(authority=authority, within=visit.viewer.session.within)
+    viewer: Any = SimpleNamespace(session=session, asking=visit.viewer.asking, mirror=visit.mirror)
+    _ask(Visit(viewer, "", ""), token, found, has_policies="topic_policies" in told)
+    return found
+
+
 def test_a_schema_that_the_ledger_does_not_name_is_red(world: ConsoleStack, visit: Callable[..., Visit]) -> None:
-    found, there = Columns(), visit(f"topics/{world.token.hex()}")
-    other = Schema.parse("vin string").encode()
-    session = SimpleNamespace(
-        authority=SimpleNamespace(schemas=lambda _token: [other]), within=there.viewer.session.within
-    )
-    viewer: Any = SimpleNamespace(session=session, asking=there.viewer.asking, mirror=there.mirror)
-    _ask(Visit(viewer, "", ""), world.token, found, is_closed=False)
+    found = asked(visit(""), world.token, schemas=[Schema.parse("vin string").encode()])
     assert found.schemas == {}
     assert "is not the one that the ledger names" in found.forged[0]
+
+
+def test_a_policy_is_held_to_the_ledgers_commitment(world: ConsoleStack) -> None:
+    """An authority, restored or dishonest, that tells the owner another formula than the one it signed."""
+    need_pymcl()
+    owner, people = world.owner, Attributes(world, world.owner)
+    token = world.topic(owner, "closed", Schema.parse("n int64, place string", groups=(("n",), ("place",))))
+    people.set_policy(token, 1, "role::garage")
+    (honest,) = owner.authority.topic_policies(token)
+    other = replace(honest, formula=parse("role::insurer", people.space).encode())
+    with world.viewing(owner) as viewer:
+        with world.serving(viewer) as console:
+            shown = console.get(f"topics/{token.hex()}").text
+        assert 'role::garage <span class="mark good" title="verified here">commitment fits' in shown
+        found = asked(visit_of(viewer, ""), token, schemas=[], topic_policies=[other])
+        assert found.policies == {}
+        lost = replace(honest, formula=b"", salt=b"")
+        assert asked(visit_of(viewer, ""), token, schemas=[], topic_policies=[lost]).policies == {1: ""}
+        assert "the policy of its group 1 is not the one that the ledger names" in found.forged[0]
+        with without("the commitment to a policy"):
+            found = asked(visit_of(viewer, ""), token, schemas=[], topic_policies=[other])
+        assert "role::insurer" in found.policies[1]
 
 
 def test_held_schemas_are_asked_for_once(world: ConsoleStack, visit: Callable[..., Visit]) -> None:
@@ -103,7 +136,7 @@ def test_heights_are_right_where_blocks_share_a_time(tmp_path: Path) -> None:
         expected.append(found.ledger.height)
     with closing(found.ledger), closing(Mirror(tmp_path / "console", found.world.trust, lambda: 0)) as mirror:
         mirror.follow(found)
-        visit: Any = SimpleNamespace(mirror=mirror, head=mirror.at.head)
+        visit: Any = SimpleNamespace(mirror=mirror, head=mirror.at.head, recent=recent(mirror))
         heights = [topics._height_of_change(visit, token, one.id, found.now_ms) for one in who]
     assert heights == expected
 

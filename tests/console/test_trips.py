@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from console_contents import START, TOKEN, trip
 from parts_world import HOSTILE, PartsWorld, put, visit_of
 
 from tallystick.console.pages import trips
@@ -19,27 +20,9 @@ from tallystick.console.viewer import Viewer
 from tallystick.errors import Misuse
 from tallystick.pipeline.jobs.rows import TIME, TableRows
 
-START = datetime(2026, 11, 14, 6, tzinfo=UTC)
-TOKEN = "b1" * 16
 _EVENTS = pa.list_(pa.struct([("start_ts", TIME), ("end_ts", TIME), *trips._EVENT[1:]]))
 TRIPS = pa.schema([one if one.name != "events" else pa.field("events", _EVENTS) for one in trips._TRIP])
 SIGNALS = pa.schema([("ts", TIME), ("vehicle_id", pa.string()), *trips._ORIGIN])
-
-
-def trip(number: int, vehicle: str = "car-1", points: int = 3, events: int = 0, **changes: Any) -> dict[str, Any]:
-    start = START + timedelta(hours=number)
-    line = ", ".join(f"{13 + n / 1e4:.6f} {52 + number / 1e3 + n / 1e4:.6f}" for n in range(points))
-    braked = {"start_ts": start, "acceleration_ms2": -5.0, "latitude": 52.0, "longitude": 13.0}
-    told = {"vehicle_id": vehicle, "start_ts": start, "end_ts": start + timedelta(minutes=20), "duration_s": 1200.0}
-    figures = {"distance_km": 12.5, "distance_by": "odometer", "harsh_braking": events, "harsh_acceleration": 0}
-    return {
-        **told,
-        **figures,
-        "rows": 20,
-        "cut": "gap",
-        "line": f"LINESTRING ({line})",
-        "events": [braked] * events,
-    } | changes
 
 
 @pytest.fixture(scope="module")

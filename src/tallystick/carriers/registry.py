@@ -92,6 +92,11 @@ class Way:
     scheme: str
     settings: Mapping[str, str]
 
+    @property
+    def url(self) -> str:
+        """The carrier by its name, as a topic is sent there."""
+        return f"{self.scheme}://{self.settings.get(self.scheme, '')}"
+
     def open(self, who: Wayfarer) -> Direct:
         found: Direct = _module(self.scheme, "direct").reach(self.settings, who)
         return found

@@ -251,7 +251,7 @@ ENGINES: dict[str, tuple[Callable[[], str], str]] = {
     "kafka": (_find_kafka, "tally dev kafka"),
     "cometbft": (_find_cometbft, "a validator (tally chain, tally dev chain)"),
     "pyspark": (_find_pyspark, "tally pipeline (the spark extra)"),
-    "go": (_find_go, "building cometbft and litewitness (make engines)"),
+    "go": (_find_go, "building cometbft, litewitness and helm (make engines)"),
     "litewitness": (_find_litewitness, "the test of witnesses that are not ours"),
 }
 

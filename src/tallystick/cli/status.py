@@ -76,7 +76,7 @@ def _seen_by_identity(home: Path | None) -> Iterator[Check]:
         for choice in read_choices(identity.home).values():
             yield _serves(choice.carrier, choice.url)
     if way is not None and way.scheme in ("mesh", "fabric"):
-        name = f"{way.scheme}://{way.settings[way.scheme]}"
+        name = way.url
         yield Check(way.scheme, "ok", f"all topics of this identity go over {name}, by its node")
         return
     yield Check("kafka", "none", "this identity goes through the node") if way is None else _kafka(dict(way.settings))

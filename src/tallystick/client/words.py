@@ -138,7 +138,7 @@ def _value(name: str, value: Any, names: Naming) -> str:
     if name.endswith("_ms") and name not in ("lease_ms", "anchor_pace_ms"):
         return wire.show_time(value)
     if isinstance(value, bytes):
-        return value.hex()[:32]
+        return value.hex()[:32] + "…" * (len(value) > 16)
     if isinstance(value, list):
         return " ".join(_value("", item, names) for item in value)
     return str(value)

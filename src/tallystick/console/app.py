@@ -14,10 +14,12 @@ from importlib.resources import files
 from urllib.parse import parse_qsl, unquote
 
 from tallystick.console.door import HEADERS, POLL_HEADER, Door
-from tallystick.console.layout import arriving, frame, heading, standing
+from tallystick.console.layout import arriving, frame, heading, sentence, standing
+from tallystick.console.mirror import WHO_IS_AWAY
 from tallystick.console.page import Download, Page
 from tallystick.console.pages import PAGES
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import Visit
 from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable
 from tallystick.page.html import Html, join, style, tag
 from tallystick.runtime.http1 import Answer
@@ -169,8 +171,6 @@ def _status(error: TallystickError) -> int:
 
 
 def _apology(error: TallystickError) -> Html:
-    text = str(error)
-    hint = tag("p", error.hint, class_="soft") if error.hint else None
-    return join(
-        heading("That did not work"), tag("div", tag("p", f"{text[:1].upper()}{text[1:]}."), hint, class_="card")
-    )
+    hint = error.hint or (WHO_IS_AWAY if isinstance(error, Unavailable) else None)
+    soft = None if hint is None else tag("p", hint, class_="soft")
+    return join(heading("That did not work"), tag("div", tag("p", sentence(error)), soft, class_="card"))

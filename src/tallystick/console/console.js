@@ -9,10 +9,10 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 // Ages: every <time> tells how long ago it is; on paper, when it was.
 const paper = matchMedia("print");
 function age(ms) {
-  const s = Math.max(0, (Date.now() - ms) / 1000);
-  if (s < 120) return `${Math.round(s)} s ago`;
-  if (s < 7200) return `${Math.round(s / 60)} min ago`;
-  return s < 172800 ? `${Math.round(s / 3600)} h ago` : `${Math.round(s / 86400)} d ago`;
+  const s = Math.abs(Date.now() - ms) / 1000;
+  const [size, unit] = s < 120 ? [1, "s"] : s < 7200 ? [60, "min"] : s < 172800 ? [3600, "h"] : [86400, "d"];
+  const told = `${Math.round(s / size)} ${unit}`;
+  return Date.now() < ms - 1000 ? `in ${told}` : `${told} ago`;  // clocks of two machines differ by less
 }
 
 function tick() {

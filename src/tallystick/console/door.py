@@ -5,7 +5,8 @@ Threat: every page that the viewer's browser shows may send requests to loopback
 cookie's path is random, so that no other server is ever sent it, and `Sec-Fetch-Site` must say that the request came
 from our own pages or from the viewer's hand. What pages ask while they are open carries a header of our own, which no
 other origin may send unasked. A page of ours in somebody's frame, or loading anything from elsewhere, is the policy's
-to stop. Other users of the machine reach the port and know neither token nor path.
+to stop. A browser that loads an address before the viewer chose it says so (`Sec-Purpose`), and gets nothing: looking
+at records leaves an operation. Other users of the machine reach the port and know neither token nor path.
 
 The token comes once, is good once, and is told by the terminal and a file of mode 0600, never by an argument or a log.
 The path is kept in the viewer's home, so that a bookmark holds until the home is gone. It is no secret by which anybody
@@ -50,12 +51,14 @@ class Door:
         """Raise `Refused` unless the request comes from the browser that was let in."""
         self._check_host(request)
         self._check_site(request)
+        self._check_purpose(request)
         self._check_cookie(request)
 
     def exchange(self, request: Request) -> Answer:
         """The cookie for the token, once. Raises `Refused`."""
         self._check_host(request)
         self._check_site(request)
+        self._check_purpose(request)
         self._spend(parse_qs(request.query).get("token", [""])[0])
         cookie = f"{COOKIE}={self._cookie}; Path={self.path}; HttpOnly; SameSite=Strict"
         return Answer(303, headers={**HEADERS, "location": f"{self.path}/", "set-cookie": cookie})
@@ -67,6 +70,11 @@ class Door:
     def _check_site(self, request: Request) -> None:
         if (request.header(b"sec-fetch-site") or b"").decode("latin-1") not in _OWN:
             raise Refused("console: asked by another site", reason="stranger")
+
+    def _check_purpose(self, request: Request) -> None:
+        """An address that a browser loads before anybody asks for it would read records, or spend the token."""
+        if request.header(b"sec-purpose") is not None:
+            raise Refused("console: loaded beforehand", reason="stranger")
 
     def _check_cookie(self, request: Request) -> None:
         """Among those that other servers of this host have set, of our name or badly formed."""

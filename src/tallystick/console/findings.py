@@ -171,7 +171,7 @@ def proved(viewer: Viewer, one: Noted) -> str:
     """What of a finding holds by what was verified in this process, in words; empty where it is somebody's word."""
     if one.source == "memory" and one.data is not None:
         heads = _heads(viewer, wire.decode(one.data)[1:])
-        return "both signatures hold" if len(heads) == 2 else ""
+        return "both signatures hold" if len({*heads}) == 2 else ""
     if one.source == "home" and one.reason == "equivocation" and one.file is not None:
         finding = Finding.decode(one.file.read_bytes())
         if finding.sequence is not None and len(finding.lane) == len(finding.publisher) == 16:

@@ -37,6 +37,8 @@ PAUSE_S = 0.4  # between looks at the newest checkpoint: a block is to be seen w
 _HEIGHTS_AT_ONCE = 64
 KEPT_AT_ONCE = 20_000  # transactions that a file takes together while it catches up
 _SCANNED_MAX = 1 << 20
+WHO_IS_AWAY = "tally status says how node and authority are"
+_ASK_ITS_OPERATOR = "ask the node's operator, another node or its witnesses; this home keeps what was accepted before"
 
 
 class LedgerWay(Protocol):
@@ -53,7 +55,7 @@ class Trouble:
 
     reason: str  # "away", or the reason of what does not hold
     message: str
-    hint: str | None
+    hint: str
     since_ms: int
 
     @property
@@ -209,7 +211,9 @@ class Mirror:
         if old is not None and (old.reason, old.message) == (reason, str(error)):
             return
         since_ms = old.since_ms if old is not None and old.reason == reason else self._now_ms()
-        self._tell(trouble=Trouble(reason, str(error), error.hint, since_ms))
+        remedy = _ASK_ITS_OPERATOR if isinstance(error, Refused) else f"{WHO_IS_AWAY}; it is asked again all the time"
+        hint = error.hint or remedy
+        self._tell(trouble=Trouble(reason, str(error), hint, since_ms))
 
     def _tell(self, **changes: Any) -> None:
         with self._reading:
@@ -281,7 +285,7 @@ def _check_goes_on(known: Head, head: Head) -> None:
     """The viewer's memory has seen to this before, as long as nobody lost it."""
     if head.height < known.height:
         told = f"ledger: height {known.height} was verified here, {head.height} is shown"
-        raise Withheld(told, reason="rollback", hint="the node shows an older ledger than it did")
+        raise Withheld(told, reason="rollback", hint=_ASK_ITS_OPERATOR)
     if head.height == known.height and (head.root, head.state_root) != (known.root, known.state_root):
         told = f"ledger: the checkpoint of height {head.height} that is shown is not the one that was verified here"
-        raise Withheld(told, reason="split-view", hint="the node shows another ledger than it did")
+        raise Withheld(told, reason="split-view", hint=_ASK_ITS_OPERATOR)

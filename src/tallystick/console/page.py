@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import Visit
 from tallystick.page.html import Html
 
 

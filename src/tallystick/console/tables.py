@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from tallystick import wire
 from tallystick.client.spans import read_time
-from tallystick.console.layout import command, field, link, nothing, principal_link, soft, told
-from tallystick.console.viewer import Visit
+from tallystick.console.layout import command, nothing
+from tallystick.console.marks import cut, soft, told
+from tallystick.console.visit import Visit
 from tallystick.errors import Misuse
 from tallystick.page.html import Html, tag
 from tallystick.pipeline.jobs.rows import OPEN, TableRows
 
-_TEXT_MAX = 40
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,7 +44,7 @@ def missing(visit: Visit, job: str) -> Html:
 
 
 def time_fields(visit: Visit) -> list[Html]:
-    return [field(visit, name, name, placeholder="-1h, or 2026-11-18 06:00") for name in ("from", "to")]
+    return [visit.field(name, name, placeholder="-1h or 2026-11-18") for name in ("from", "to")]
 
 
 def within(visit: Visit, rows: pa.Table, time: str, *exactly: str) -> pa.Table:
@@ -63,11 +63,6 @@ def _moment(visit: Visit, name: str, text: str) -> int:
     if found is None:
         raise Misuse(f"{name}: a time expected, found {text[:40]!r}", hint="such as -1h, or 2026-11-18 06:00 in UTC")
     return (found - _EPOCH) // timedelta(microseconds=1)
-
-
-def cut(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
 def at(us: int | None) -> str:
@@ -90,7 +85,7 @@ def place_link(visit: Visit, row: dict[str, Any], time: str, still: str) -> list
     """A row's own page, behind that of its list; `still` says what it is while it may change."""
     is_open = row["batch"] < 0
     where = f"{visit.path}/{OPEN if is_open else row['batch']}/{row['row']}"
-    return [link(visit, at(row[time]), where), soft(f" {still}") if is_open else None]
+    return [visit.link(at(row[time]), where), soft(f" {still}") if is_open else None]
 
 
 def record_link(visit: Visit, token: bytes | None, partition: int | None, offset: int | None, leaf: int | None) -> Html:
@@ -98,12 +93,12 @@ def record_link(visit: Visit, token: bytes | None, partition: int | None, offset
     if token is None or partition is None or offset is None:
         return soft("not known")
     text = f"partition {partition}, offset {offset}, row {leaf or 0}"
-    return link(visit, text, f"topics/{token.hex()}/records/{partition}/{offset}/{leaf or 0}")
+    return visit.link(text, f"topics/{token.hex()}/records/{partition}/{offset}/{leaf or 0}")
 
 
 def publisher(visit: Visit, text: str | None) -> object:
     """Who published a row, as the table says."""
-    return principal_link(visit, bytes.fromhex(text)) if text and wire.is_identifier(text) else cut(text)
+    return visit.principal(bytes.fromhex(text)) if text and wire.is_identifier(text) else cut(text)
 
 
 def lead(*text: object) -> Html:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallystick.client.names import Names
@@ -14,7 +12,6 @@ from tallystick.console.health import HealthDesk
 from tallystick.console.mirror import PAUSE_S, Mirror
 from tallystick.console.recent import recent
 from tallystick.errors import TallystickError
-from tallystick.ledger.block import Head
 
 log = logging.getLogger(__name__)
 
@@ -105,25 +102,3 @@ class Viewer:
 class _Way:
     def __init__(self, session: Session) -> None:
         self.refresh, self.blocks = session.view.refresh, session.node.blocks
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One request for a page."""
-
-    viewer: Viewer
-    base: str  # what addresses begin with
-    path: str  # behind it
-    parameters: Mapping[str, str] = field(default_factory=dict)  # of the path
-    query: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def mirror(self) -> Mirror:
-        return self.viewer.mirror
-
-    @property
-    def head(self) -> Head:
-        """The checkpoint under which everything of the mirror lies. A page is asked for only when there is one."""
-        head = self.viewer.mirror.at.head
-        assert head is not None
-        return head

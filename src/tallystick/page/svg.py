@@ -145,7 +145,9 @@ def _xs(times: Sequence[float]) -> list[Html]:
         return []
     span = times[-1] - times[0]
     shown = [times[0], times[len(times) // 2], times[-1]] if len(times) > 2 else list(times)
-    return [tag("span", stamp(at, seconds=span < 600, day=span >= 86_400 or at == times[0])) for at in shown]
+    tenths = [f".{int(at * 10) % 10}" if span < 10 else "" for at in shown]
+    texts = [stamp(at, seconds=span < 600, day=span >= 86_400 or at == times[0]) for at in shown]
+    return [tag("span", text, tenth) for text, tenth in zip(texts, tenths, strict=True)]
 
 
 def _grid() -> Html:

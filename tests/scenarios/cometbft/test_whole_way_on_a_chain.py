@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from chain_stack import chain_of
 from chain_world import require_cometbft
+from console_stack import way
 from stack import READ, WRITE, wait_until
 
 from tallystick.client.subscribe import Received
+from tallystick.console.mirror import Mirror
 from tallystick.errors import Refused
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.fsck import fsck
 from tallystick.node.validator import Validator
 
@@ -40,6 +44,11 @@ def test_rows_arrive_proved_under_the_validators_checkpoints(tmp_path: Path) -> 
             head = reader.view.refresh()
             assert head.height > 1
             assert "3 of 4 validators signed this history, 3 must: " in head.vouched_by(reader.memory.trust)
+            with closing(Mirror(tmp_path / "mirror", reader.identity.trust, lambda: 0)) as mirror:  # of a console
+                assert mirror.follow(way(reader))
+                assert mirror.at.head is not None
+                assert mirror.at.head.height >= head.height
+                assert sum(row.size for _, row in mirror.scan(ANCHORS, token)) >= 6
             stack.withdraw(owner, token, reader, READ)
             with pytest.raises(Refused):
                 wait_until(lambda: not reader.subscriber("brakes").poll(1))

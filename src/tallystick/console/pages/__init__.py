@@ -1,4 +1,4 @@
-"""The pages, one file a subject. Whoever adds a subject adds a line here."""
+"""The pages, one file a subject. Whoever adds a subject names it here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tallystick.console.pages import (
     findings,
     flow,
     happenings,
+    lanes,
     ledger,
     ledger_checks,
     life,
@@ -20,19 +21,9 @@ from tallystick.console.pages import (
     updates,
 )
 
-PAGES: tuple[Page, ...] = (
-    *flow.PAGES,
-    *topics.PAGES,
-    *ledger.PAGES,
-    *records.PAGES,
-    *life.PAGES,
-    *ledger_checks.PAGES,
-    *happenings.PAGES,
-    *findings.PAGES,
-    *scenes.PAGES,
-    *trips.PAGES,
-    *alerts.PAGES,
-    *updates.PAGES,
-    *overlay.PAGES,
-    *members.PAGES,
+# In the order of the menu.
+_SUBJECTS = (
+    *(flow, topics, ledger, records, lanes, life, ledger_checks, happenings, findings, scenes, trips, alerts),
+    *(updates, overlay, members),
 )
+PAGES: tuple[Page, ...] = tuple(page for subject in _SUBJECTS for page in subject.PAGES)

@@ -10,25 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.console import tables
-from tallystick.console.layout import (
-    LINES,
-    choice,
-    command,
-    facts,
-    field,
-    filters,
-    heading,
-    lines,
-    nothing,
-    part,
-    skipped,
-    soft,
-    warning,
-    ways_on,
-)
+from tallystick.console.layout import command, facts, heading, lines, nothing, part
+from tallystick.console.marks import cut, soft, warning
 from tallystick.console.page import Page
-from tallystick.console.tables import cut, number
-from tallystick.console.viewer import Visit
+from tallystick.console.tables import number
+from tallystick.console.visit import LINES, Visit, alike
 from tallystick.errors import Misuse
 from tallystick.page.html import Html, card, join, tag
 from tallystick.page.svg import amount, curves, many
@@ -63,19 +49,18 @@ def show_alerts(visit: Visit) -> Html:
     rows = tables.rows_of(visit)
     every = rows.read("alerts", _ALERT)
     checks = [one for one in every["check"].unique().slice(0, _CHECKS_MAX).to_pylist() if one == cut(one)]
-    form = filters(
-        visit,
-        field(visit, "vin", "vehicle"),
-        choice(visit, "check", "check", [("", "all checks"), *((one, one) for one in sorted(checks))]),
-        field(visit, "signal", "signal"),
+    form = visit.filters(
+        visit.field("vin", "vehicle"),
+        visit.choice("check", "check", alike(sorted(checks), "all checks")),
+        visit.field("signal", "signal"),
         *tables.time_fields(visit),
     )
     found = tables.within(visit, every, "ts_first", "vin", "check", "signal")
-    shown = [_line(visit, row) for row in found.slice(skipped(visit), LINES).to_pylist()]
+    shown = [_line(visit, row) for row in found.slice(visit.skip, LINES).to_pylist()]
     columns = ["begin", "vehicle", "identifier", "signal", "check", "seen", "expected", "frames", "strength"]
     listed = lines(columns, shown, "No alerts fit.", numbers=(5, 7, 8))
     told = tables.lead(many(len(found), "alert"), *_watched(rows), ",")
-    return join(heading("Alerts"), told, form, listed, ways_on(visit, len(found)))
+    return join(heading("Alerts"), told, form, listed, visit.ways_on(len(found)))
 
 
 def _watched(rows: TableRows) -> list[object]:
@@ -91,17 +76,15 @@ def _watched(rows: TableRows) -> list[object]:
 
 
 def _line(visit: Visit, row: dict[str, Any]) -> list[object]:
+    from tallystick.fleet.detect.explain import band
+
     named = [cut(row["vin"]), tag("code", _identifier(row)), cut(row["signal"]), cut(row["check"])]
-    figures = [number(row["seen"]), _expected(row), number(row["frames"]), number(row["strength"])]
+    figures = [number(row["seen"]), band(row["low"], row["high"]), number(row["frames"]), number(row["strength"])]
     return [tables.place_link(visit, row, "ts_first", "going on"), *named, *figures]
 
 
 def _identifier(row: dict[str, Any]) -> str:
     return "–" if row["can_id"] is None else f"{row['can_id'] & _MARK:X}"
-
-
-def _expected(row: dict[str, Any]) -> str:
-    return " to ".join("any" if row[name] is None else number(row[name]) for name in ("low", "high"))
 
 
 def show_alert(visit: Visit) -> Html:
@@ -170,10 +153,7 @@ def _picture(rows: TableRows, row: dict[str, Any]) -> Html:
 
 PAGES = (
     Page(
-        *("alerts", "Alerts", show_alerts),
-        in_menu=True,
-        live=False,
-        is_there=lambda visit: tables.has(visit, "alerts"),
+        *("alerts", "Alerts", show_alerts), in_menu=True, live=False, is_there=lambda visit: tables.has(visit, "alerts")
     ),
     Page("alerts/{batch}/{row}", "Alert", show_alert, live=False),
 )

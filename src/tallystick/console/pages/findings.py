@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import Any
 
 from tallystick.client.inspect import look
 from tallystick.client.reader import Finding
 from tallystick.console.findings import Noted, content, found, proved
-from tallystick.console.layout import (
-    LINES,
-    checked,
-    choice,
-    code,
-    command,
-    facts,
-    field,
-    filters,
-    heading,
-    lines,
-    link,
-    part,
-    principal_link,
-    short,
-    skipped,
-    soft,
-    told,
-    topic_link,
-    warning,
-    ways_on,
-    when,
-)
+from tallystick.console.layout import command, facts, fields, heading, left_out, lines, part
+from tallystick.console.marks import checked, cut, soft, told, warning, when
 from tallystick.console.page import Download, Page
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import LINES, Visit, alike
 from tallystick.errors import Malformed, Misuse
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import many
@@ -40,8 +18,6 @@ from tallystick.pipeline.jobs.audit_findings import SEVERITIES
 
 PLACES_MAX = 8
 EVIDENCE_MAX = 8  # pieces that a page puts into words
-_ITEMS_MAX = 10  # of a list among the facts of one
-_TEXT_MAX = 1000
 _SOURCES = {
     "home": "a reader of this identity, when it read",
     "memory": "this identity's memory of checkpoints",
@@ -52,13 +28,12 @@ _SOURCES = {
 def show_findings(visit: Visit) -> Html:
     every, troubles = found(visit.viewer)
     chosen = [one for one in every if _is_wanted(visit, one)]
-    shown = chosen[skipped(visit) :][:LINES]
+    shown = visit.part_of(chosen)
     reasons = sorted({one.reason for one in every if len(one.reason) <= 60})[:LINES]
-    form = filters(
-        visit,
-        choice(visit, "severity", "severity", [("", "all"), *((one, one) for one in SEVERITIES)]),
-        choice(visit, "reason", "reason", [("", "all"), *((one, one) for one in reasons)]),
-        field(visit, "topic", "topic", placeholder="name or token"),
+    form = visit.filters(
+        visit.choice("severity", "severity", alike(SEVERITIES, "all")),
+        visit.choice("reason", "reason", alike(reasons, "all")),
+        visit.field("topic", "topic", placeholder="name or token"),
     )
     columns = ["severity", "finding", "where", "when", "known by"]
     return join(
@@ -66,17 +41,14 @@ def show_findings(visit: Visit) -> Html:
         [_trouble(one) for one in troubles],
         form if every else None,
         lines(columns, [_line(visit, one) for one in shown], _none(every, troubles)),
-        ways_on(visit, len(chosen)),
+        visit.ways_on(len(chosen)),
     )
 
 
 def _lead(visit: Visit, every: list[Noted]) -> str:
     counts = ", ".join(many(sum(one.severity == name for one in every), name) for name in SEVERITIES)
-    whence = "what this home's readers kept and its checkpoints contradict"
-    more = (
-        ", and the audit's tables" if visit.viewer.warehouse else "; tally console --warehouse adds an audit's tables"
-    )
-    return f"{counts}: {whence}{more}."
+    audit = ", and the audit's tables" if visit.viewer.warehouse else "; tally console --warehouse adds an audit's"
+    return f"{counts}: what this home's readers kept and its checkpoints contradict{audit}."
 
 
 def _none(every: list[Noted], troubles: list[Misuse]) -> str:
@@ -91,21 +63,17 @@ def _trouble(error: Misuse) -> Html:
 
 
 def _is_wanted(visit: Visit, one: Noted) -> bool:
-    severity, reason = (visit.query.get(name) for name in ("severity", "reason"))
-    topic = visit.query.get("topic")
-    return (
-        (not severity or one.severity == severity)
-        and (not reason or one.reason == reason)
-        and (not topic or topic in (one.token.hex(), visit.viewer.topic_name(one.token)))
-    )
+    asked = visit.query.get
+    names = one.token.hex(), visit.viewer.topic_name(one.token)
+    fits = [("severity", (one.severity,)), ("reason", (one.reason,)), ("topic", names)]
+    return all(not asked(name) or asked(name) in values for name, values in fits)
 
 
 def _line(visit: Visit, one: Noted) -> list[object]:
-    message = one.message if len(one.message) <= 300 else f"{one.message[:300]}…"
-    name = link(visit, tag("b", one.reason.replace("-", " ")), f"findings/{one.name}")
+    name = visit.link(tag("b", one.reason.replace("-", " ")), f"findings/{one.name}")
     return [
         _severity(one),
-        tag("div", name, tag("br"), soft(message)),
+        tag("div", name, tag("br"), soft(cut(one.message, 300))),
         _where(visit, one),
         when(one.time_ms) if one.time_ms else "–",
         _known(visit, one),
@@ -117,24 +85,19 @@ def _severity(one: Noted) -> Html:
 
 
 def _where(visit: Visit, one: Noted) -> object:
-    where = [] if not one.token else [topic_link(visit, one.token)]
+    where = [] if not one.token else [visit.topic(one.token)]
     if one.partition is not None:
         place = f"partition {one.partition}"
         if one.offset is not None:
             records = f"topics/{one.token.hex()}/records"
-            place = link(visit, f"{place}, offset {one.offset}", records, partition=one.partition, start=one.offset)
+            place = visit.link(f"{place}, offset {one.offset}", records, partition=one.partition, start=one.offset)
         where.append(tag("div", place))
-    places = [_place(visit, place) for place in one.places[:PLACES_MAX]]
-    more = f"and {len(one.places) - PLACES_MAX} more" if len(one.places) > PLACES_MAX else None
-    shown = tag("div", [(place, " ") for place in places], more) if places else None
+    places = [
+        (visit.block(height) if index is None else visit.entry(height, index), " ")
+        for height, index in one.places[:PLACES_MAX]
+    ]
+    shown = tag("div", places, left_out(len(one.places) - PLACES_MAX, "more")) if places else None
     return tag("div", where, shown) if where or shown else "–"
-
-
-def _place(visit: Visit, place: tuple[int, int | None]) -> Html:
-    height, index = place
-    if index is None:
-        return link(visit, height, f"ledger/blocks/{height}")
-    return link(visit, f"{height}/{index}", f"ledger/entries/{height}/{index}")
 
 
 def _known(visit: Visit, one: Noted) -> Html:
@@ -148,22 +111,22 @@ def show_finding(visit: Visit) -> Html:
     known = {
         "severity": _severity(one),
         "where": _where(visit, one),
-        "who": join(who, principal_link(visit, one.principal)) if one.principal else None,
+        "who": join(who, visit.principal(one.principal)) if one.principal else None,
         "when": when(one.time_ms) if one.time_ms else None,
         "how it is known": _known(visit, one),
         "what to do next": one.next_step or None,
     }
     data = content(one)
     parts = [] if data is None else [part("Evidence", _evidence(visit, one, data))]
-    return join(heading(one.reason.replace("-", " "), one.message[:_TEXT_MAX]), facts(known), parts)
+    return join(heading(one.reason.replace("-", " "), cut(one.message, 1000)), facts(known), parts)
 
 
 def _evidence(visit: Visit, one: Noted, data: bytes) -> Html:
     pieces = Finding.decode(data).evidence if one.source == "home" else (data,)
-    way = tag("p", link(visit, f"download the file, {many(len(data), 'byte')}", f"findings/{one.name}/file"))
-    more = soft(f"{len(pieces) - EVIDENCE_MAX} more in the file") if len(pieces) > EVIDENCE_MAX else None
+    way = tag("p", visit.link(f"download the file, {many(len(data), 'byte')}", f"findings/{one.name}/file"))
     file = command(f"tally inspect {quote(str(one.file))}") if one.file is not None else None
-    return join(way, [in_words(piece) for piece in pieces[:EVIDENCE_MAX]], more, file)
+    told = [in_words(piece) for piece in pieces[:EVIDENCE_MAX]]
+    return join(way, told, left_out(len(pieces) - EVIDENCE_MAX, "more in the file"), file)
 
 
 def in_words(data: bytes) -> Html:
@@ -171,27 +134,10 @@ def in_words(data: bytes) -> Html:
     try:
         kind, told_of_it = look(data)
     except Malformed:
-        kind = {32: "a hash or a key", 64: "a signature"}.get(len(data), "bytes")
+        kind = {32: "a hash or a key", 64: "a signature"}.get(len(data), "unknown")
         told_of_it = {"in hexadecimal": data[:64]}
     title = tag("summary", f"{kind}, {many(len(data), 'byte')}")
-    return tag("details", title, _facts(told_of_it), open="" if len(told_of_it) > 1 else None)
-
-
-def _facts(told_of_it: dict[str, Any]) -> Html:
-    return facts([(name.removesuffix("_ms").replace("_", " "), _value(name, v)) for name, v in told_of_it.items()])
-
-
-def _value(name: str, value: Any) -> object:
-    if isinstance(value, dict):
-        return _facts(value)
-    if isinstance(value, list | tuple):
-        more = soft(f"and {len(value) - _ITEMS_MAX} more") if len(value) > _ITEMS_MAX else None
-        return [[tag("div", _value(name, item)) for item in value[:_ITEMS_MAX]], more] if value else "–"
-    if isinstance(value, bytes) and value:
-        return code(value) if len(value) <= 64 else short(value[:64])
-    if name.endswith("_ms") and isinstance(value, int) and value:
-        return when(value)
-    return "–" if value in (None, b"", "") else str(value)[:_TEXT_MAX]
+    return tag("details", title, fields(told_of_it), open="" if len(told_of_it) > 1 else None)
 
 
 def download(visit: Visit) -> Download:
@@ -203,15 +149,11 @@ def download(visit: Visit) -> Download:
 
 
 def _one(visit: Visit) -> Noted:
-    name = visit.parameters["name"]
-    every, troubles = found(visit.viewer)
-    chosen = next((one for one in every if one.name == name), None)
-    if chosen is None:
-        hint = (
-            str(troubles[0]) if troubles else "the list shows those that are there; an audit that ran since has others"
-        )
-        raise Misuse(f"no finding {name[:60]!r} is here", hint=hint)
-    return chosen
+    for one in found(visit.viewer)[0]:
+        if one.name == visit.parameters["name"]:
+            return one
+    hint = "the list shows those that are there; an audit that ran since has others"
+    raise Misuse(f"no finding {visit.parameters['name'][:60]!r} is here", hint=hint)
 
 
 PAGES = (

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from tallystick.client.group import group_id, known_names
-from tallystick.console.layout import bad, lines, part, principal_link, short, soft, topic_link, warning, when
-from tallystick.console.recent import GroupLag, recent
-from tallystick.console.viewer import Visit
+from tallystick.console.layout import lines, part
+from tallystick.console.marks import bad, short, soft, warning, when
+from tallystick.console.recent import GroupLag
+from tallystick.console.visit import Visit
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.topics import TopicRow
 from tallystick.page.html import Html, join, tag
@@ -32,7 +33,7 @@ class TopicTraffic:
 
     def __init__(self, visit: Visit, topics: dict[bytes, TopicRow]) -> None:
         self.visit, self.topics = visit, topics
-        self.recent = at_hand = recent(visit.mirror)
+        self.recent = at_hand = visit.recent
         self.published, self.refused = at_hand.published(topics), at_hand.refused(topics)
         self.lags, self._lags_count = at_hand.lags(topics, _ROWS)
         self.groups = group_names(visit)
@@ -95,20 +96,20 @@ class TopicTraffic:
             last = tag("span", warning("silent"), " ", last)
         numbers = [self.rate(n) for n in (count, self.refused[place])]
         refused = bad(numbers[1]) if self.refused[place] else numbers[1]
-        return [principal_link(self.visit, publisher), topic_link(self.visit, token), numbers[0], refused, last]
+        return [self.visit.principal(publisher), self.visit.topic(token), numbers[0], refused, last]
 
     def _place(self, token: bytes, partition: int) -> list[object]:
         anchor, count = self.recent.row(ANCHORS, token, partition), self.by_place[token, partition]
         age = soft("none yet") if anchor is None else when(anchor.time_ms)
         size = amount(0 if anchor is None else anchor.size)
-        return [topic_link(self.visit, token), partition, self.rate(count), size, age]
+        return [self.visit.topic(token), partition, self.rate(count), size, age]
 
     def _lag(self, lag: GroupLag) -> list[object]:
         waits: object = soft("nothing waits")
         if lag.parcels and lag.oldest_ms is not None:
             waits = amount((self.recent.now_ms - lag.oldest_ms) / 1000, "seconds")
         trend = warning(lag.trend) if lag.trend == "growing" else lag.trend or soft("–")
-        name, topic = self.groups.get(lag.group) or short(lag.group), topic_link(self.visit, lag.token)
+        name, topic = self.groups.get(lag.group) or short(lag.group), self.visit.topic(lag.token)
         return [name, topic, lag.partition, lag.offset, amount(lag.parcels), waits, trend]
 
 

@@ -6,40 +6,25 @@ The ledger is walked back from its end, so a page looks at no more than `LOOKED_
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tallystick.client.reader import LATE_S, is_late
 from tallystick.client.words import decode
 from tallystick.console.findings import contradictions
-from tallystick.console.layout import (
-    LINES,
-    bad,
-    choice,
-    field,
-    filters,
-    heading,
-    here,
-    lines,
-    link,
-    pager,
-    principal_link,
-    soft,
-    topic_link,
-    warning,
-    when,
-)
+from tallystick.console.layout import heading, lines
+from tallystick.console.marks import bad, soft, warning, when
 from tallystick.console.page import Page
 from tallystick.console.pages.ledger import in_words
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import LINES, Visit
 from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.reputation import STANDINGS
-from tallystick.ledger.engine import AuditItem
+from tallystick.ledger.engine import AuditItem, Query
 from tallystick.page.html import Html, join, tag
 from tallystick.trust.promise import Promise
 from tallystick.trust.right import Right
-from tallystick.wire import is_number
 
 LOOKED_MAX = 600  # entries: some 25 ms
 _AT_ONCE = 10  # transactions
@@ -47,36 +32,24 @@ _REASON = 5  # of an operation's fields
 
 Place = tuple[int, int]  # height and index
 
-# By the name in the address: what it is called, and how grave it is.
-KINDS: dict[str, tuple[str, Callable[..., Html]]] = {
-    "refused": ("refused", warning),
-    "blacklisted": ("blacklisted", bad),
-    "lifted": ("lifted", soft),
-    "equivocation": ("equivocation", bad),
-    "broken-promise": ("broken promise", bad),
-    "misdeed": ("misdeed in an overlay", bad),
-    "revoked": ("revoked", warning),
-    "permit": ("permit undone or revoked", warning),
-    "erased": ("erased", warning),
-    "late": ("late anchor", warning),
-    "activation": ("activation ended", warning),
-    "contradiction": ("the ledger contradicts itself", bad),
+_MISDEEDS = (EntryKind.SUSPECT, EntryKind.TWO_SETS, EntryKind.FALSE_SHARE, EntryKind.TWO_ORIGINS, EntryKind.TWO_ORDERS)
+
+# By the name in the address: what it is called, how grave it is, and which entries are; of ends of epochs only some.
+KINDS: dict[str, tuple[str, Callable[..., Html], tuple[EntryKind, ...]]] = {
+    "refused": ("refused", warning, ()),
+    "blacklisted": ("blacklisted", bad, ()),
+    "lifted": ("lifted", soft, (EntryKind.LIFT,)),
+    "equivocation": ("equivocation", bad, (EntryKind.EQUIVOCATION,)),
+    "broken-promise": ("broken promise", bad, (EntryKind.BROKEN_PROMISE,)),
+    "misdeed": ("misdeed in an overlay", bad, _MISDEEDS),
+    "revoked": ("revoked", warning, (EntryKind.REVOKE, EntryKind.END_EPOCH)),
+    "permit": ("permit undone or revoked", warning, (EntryKind.UNDO_PERMIT, EntryKind.REVOKE_PERMIT)),
+    "erased": ("erased", warning, (EntryKind.ERASE,)),
+    "late": ("late anchor", warning, ()),
+    "activation": ("activation ended", warning, (EntryKind.WITHDRAW_ACTIVATION,)),
+    "contradiction": ("the ledger contradicts itself", bad, ()),
 }
-_BY_ENTRY = {
-    EntryKind.LIFT: "lifted",
-    EntryKind.EQUIVOCATION: "equivocation",
-    EntryKind.BROKEN_PROMISE: "broken-promise",
-    EntryKind.SUSPECT: "misdeed",
-    EntryKind.TWO_SETS: "misdeed",
-    EntryKind.FALSE_SHARE: "misdeed",
-    EntryKind.TWO_ORIGINS: "misdeed",
-    EntryKind.TWO_ORDERS: "misdeed",
-    EntryKind.REVOKE: "revoked",
-    EntryKind.UNDO_PERMIT: "permit",
-    EntryKind.REVOKE_PERMIT: "permit",
-    EntryKind.ERASE: "erased",
-    EntryKind.WITHDRAW_ACTIVATION: "activation",
-}
+_BY_ENTRY = {kind: name for name, (_, _, kinds) in KINDS.items() for kind in kinds}
 _BLAMED = ("operator", "publisher", "relay", "signer", "principal", "subject")
 
 
@@ -84,36 +57,35 @@ def show_happenings(visit: Visit) -> Html:
     wanted = visit.query.get("kind") or ""
     if wanted and wanted not in KINDS:
         raise Misuse(f"kind {wanted[:40]!r} is unknown", hint="choose one of the list")
-    before = _before(visit)
+    before = visit.before
     reason = visit.query.get("reason") or ""
-    found, last, looked = _walk(visit, before, lambda kinds, item: _is_wanted(wanted, reason, kinds, item))
+    is_wanted = partial(_is_wanted, wanted, reason)
+    found, last, looked = _walk(visit, before, is_wanted, query=_query(wanted, reason))
     rows = [_line(visit, item, kinds) for item, kinds in found]
     if before is None and not reason and wanted in ("", "contradiction"):
         rows = [*_contradictions(visit), *rows]
-    form = filters(
-        visit,
-        choice(visit, "kind", "kind", [("", "all"), *((key, one[0]) for key, one in KINDS.items())]),
-        field(visit, "reason", "reason of refusal", placeholder="no-right"),
+    form = visit.filters(
+        visit.choice("kind", "kind", {"": "all"} | {key: one[0] for key, one in KINDS.items()}),
+        visit.field("reason", "reason of refusal", placeholder="no-right"),
     )
     below = "" if before is None else f" below {before[0]}/{before[1]}"
-    none = f"Nothing of this kind is among the newest {looked:,} entries{below}; what comes is shown here at once."
+    among = "" if last is None else f" newest {looked:,}"
+    none = f"Nothing of this kind is among the{among} entries{below}; what comes is shown here at once."
     lead = (
         "What was refused, revoked, erased or proved against somebody, as the contracts' replay here gives it, newest "
         f"first. An anchor is late {LATE_S:.0f} s after the node says that it took the parcel."
     )
     shown = lines(["when", "what", "who", "topic", "entry"], rows, none)
     older = None if last is None else {"before": f"{last[0]}/{last[1]}"}
-    return join(heading("As it happens", lead), form, shown, pager(visit, None, older))
+    return join(heading("As it happens", lead), form, shown, visit.pager(None, older))
 
 
-def _before(visit: Visit) -> Place | None:
-    text = visit.query.get("before") or None
-    if text is None:
-        return None
-    height, _, index = text.partition("/")
-    if not (is_number(height) and is_number(index) and int(height) <= visit.head.height):
-        raise Misuse(f"before: a place like 12/0 expected, found {text[:40]!r}", hint="follow the links of the list")
-    return int(height), int(index)
+def _query(wanted: str, reason: str) -> Query:
+    """What the ledger's indexes tell of it, so that nothing else is walked through."""
+    kinds = KINDS[wanted][2] if wanted else ()
+    if reason or wanted == "refused":
+        return Query(refused=True)
+    return Query(kind=int(kinds[0])) if len(kinds) == 1 else Query()
 
 
 def _is_wanted(wanted: str, reason: str, kinds: list[str], item: AuditItem) -> bool:
@@ -123,13 +95,17 @@ def _is_wanted(wanted: str, reason: str, kinds: list[str], item: AuditItem) -> b
 
 
 def _walk(
-    visit: Visit, before: Place | None, is_wanted: Callable[[list[str], AuditItem], bool], most: int = LOOKED_MAX
+    visit: Visit,
+    before: Place | None,
+    is_wanted: Callable[[list[str], AuditItem], bool],
+    most: int = LOOKED_MAX,
+    query: Query = Query(),
 ) -> tuple[list[tuple[AuditItem, list[str]]], Place | None, int]:
     """What happened below a place, newest first; where to go on, None at the ledger's beginning; how much was seen."""
     found: list[tuple[AuditItem, list[str]]] = []
     looked, number = 0, None if before is None else visit.mirror.block(before[0]).size
     while number != 0:
-        items, number = visit.mirror.newest(_AT_ONCE, number)
+        items, number = visit.mirror.newest(_AT_ONCE, number, query)
         for item in items:
             if before is not None and (item.height, item.index) >= before:
                 continue
@@ -177,13 +153,13 @@ def _line(visit: Visit, item: AuditItem, kinds: list[str]) -> list[object]:
     marks = [KINDS[kind][1](KINDS[kind][0]) for kind in kinds]
     reason = None
     if entry.get("reason"):
-        alike = here(visit, kind="refused", reason=entry["reason"], before=None)
+        alike = visit.here(kind="refused", reason=entry["reason"], before=None)
         reason = [" ", tag("b", tag("a", entry["reason"], href=alike))]
     token = entry.get("token", b"")
-    place = link(visit, f"{item.height}/{item.index}", f"ledger/entries/{item.height}/{item.index}")
+    place = visit.entry(item.height, item.index)
     who = _blamed(entry) or item.author
     what = tag("div", [(mark, " ") for mark in marks], reason, tag("br"), soft(in_words(visit, item)))
-    return [when(item.time_ms), what, principal_link(visit, who), topic_link(visit, token) if token else "–", place]
+    return [when(item.time_ms), what, visit.principal(who), visit.topic(token) if token else "–", place]
 
 
 def _contradictions(visit: Visit) -> list[list[object]]:
@@ -195,7 +171,7 @@ def _contradictions(visit: Visit) -> list[list[object]]:
         rows.append([when(trouble.since_ms), what, "the node", "–", "none"])
     for one in contradictions(visit.viewer):
         what = tag("div", bad(one.reason), tag("br"), soft(one.message))
-        rows.append([when(one.time_ms), what, "the node", "–", link(visit, "evidence", f"findings/{one.name}")])
+        rows.append([when(one.time_ms), what, "the node", "–", visit.link("evidence", f"findings/{one.name}")])
     return rows
 
 

@@ -7,25 +7,10 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from tallystick import wire
-from tallystick.console.layout import (
-    LINES,
-    bad,
-    checked,
-    choice,
-    code,
-    facts,
-    field,
-    filters,
-    heading,
-    height_link,
-    lines,
-    link,
-    pager,
-    part,
-)
+from tallystick.console.layout import facts, fields, heading, lines, part
+from tallystick.console.marks import bad, checked, code, cut
 from tallystick.console.page import Download, Page
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import LINES, Visit
 from tallystick.crypto.merkle import verify_consistency
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.errors import Malformed, Misuse, Refused
@@ -46,15 +31,15 @@ _NOTE_CHARS_MAX = 8_192
 def show_state(visit: Visit) -> Html:
     """The rows of one table, by key."""
     table = _table(visit.query.get("table") or "topic")
-    form = filters(visit, choice(visit, "table", "table", [(name, name) for name in sorted(TABLES)]))
+    form = visit.filters(visit.choice("table", "table", {name: name for name in sorted(TABLES)}))
     after = _octets(visit, "after")
     rows = visit.mirror.rows_after(table, after, LINES)
-    shown = lines(
-        ["key", "row"],
-        [[link(visit, code(_parts(table, key)), f"ledger/state/{key.hex()}"), _row(row)] for key, row in rows],
-        "This table has no rows.",
-    )
-    ways = pager(visit, None, {"after": rows[-1][0].hex()} if len(rows) == LINES else None)
+    listed = [
+        [visit.link(code(_parts(table, key)), f"ledger/state/{key.hex()}"), code(cut(_plain(row), 200))]
+        for key, row in rows
+    ]
+    shown = lines(["key", "row"], listed, "This table has no rows.")
+    ways = visit.pager(None, {"after": rows[-1][0].hex()} if len(rows) == LINES else None)
     lead = f"As it was at height {visit.head.height}, computed here from all entries before."
     return join(heading("State of the ledger", lead), form, shown, ways)
 
@@ -63,59 +48,57 @@ def show_row(visit: Visit) -> Html | Download:
     """One row, and what the node proves of it."""
     key = _key(visit)
     row = visit.mirror.row(key)
-    fields = row._asdict() if row is not None and hasattr(row, "_asdict") else {"value": row}
-    known = [("known by", checked(f"replayed to height {visit.head.height}"))]
-    parts = [heading(f"Row of table {key.table.family}"), facts([("key", code(bytes(key))), *known])]
-    parts.append(part("Its fields", facts([(name.replace("_", " "), _shown(value)) for name, value in fields.items()])))
-    if row is None:
-        parts[-1] = part("Its fields", tag("p", "There is no such row: its absence follows from the replay."))
+    known = {"key": code(bytes(key)), "known by": checked(f"replayed to height {visit.head.height}")}
+    told = fields(row._asdict() if row is not None and hasattr(row, "_asdict") else {"value": row})
+    none = tag("p", "There is no such row: its absence follows from the replay.")
+    parts = heading(f"Row of table {key.table.family}"), facts(known), part("Its fields", none if row is None else told)
     if "proof" not in visit.query:
-        ways = link(visit, "ask the node for its proof", visit.path, proof=1)
+        ways = visit.link("ask the node for its proof", visit.path, proof=1)
         return join(*parts, part("Proof", tag("p", ways, ", which anybody can check who holds the checkpoint.")))
     with visit.viewer.asking, visit.viewer.session.within(_ASK_S):
         proof = visit.viewer.session.node.state(key)
         head = visit.viewer.session.view.remember(proof.note, since=0)
+    verify_map(head.state_root, key, proof.value, proof.proof)
     if visit.query["proof"] == "file":
         return Download("state.proof", proof.encode())
-    verify_map(head.state_root, key, proof.value, proof.proof)
-    told = {
-        "under": join("the checkpoint of height ", height_link(visit, min(head.height, visit.head.height))),
+    proved = {
+        "under": join("the checkpoint of height ", visit.block(min(head.height, visit.head.height))),
         "state root": code(head.state_root),
         "result": checked("the node's proof holds"),
-        "file": link(visit, "state.proof", visit.path, proof="file"),
+        "file": visit.link("state.proof", visit.path, proof="file"),
     }
-    return join(*parts, part("Proof", facts(told)))
+    return join(*parts, part("Proof", facts(proved)))
 
 
 def show_consistency(visit: Visit) -> Html:
     """Two heights of our own history, or a checkpoint that somebody else was shown."""
-    form = filters(
-        visit,
-        field(visit, "old", "older height", inputmode="numeric"),
-        field(visit, "new", "newer height", inputmode="numeric"),
+    form = visit.filters(
+        visit.field("old", "older height", placeholder=0, inputmode="numeric"),
+        visit.field("new", "newer height", placeholder=visit.head.height, inputmode="numeric"),
+        tag("input", type="hidden", name="compare", value="1"),
     )
     text = tag("textarea", visit.query.get("note", ""), name="note", rows=7, cols=70)
     label = tag("label", "a checkpoint that somebody else was shown, whole", text)
     pasted = tag("form", label, tag("button", "compare", type="submit"), method="get", class_="filters")
     found: list[object] = []
-    if visit.query.get("old"):
+    if {"compare", "old", "new"} & visit.query.keys():
         found.append(part("From the older to the newer", _compare_heights(visit)))
     if visit.query.get("note"):
         found.append(part("That checkpoint", _compare_note(visit, visit.query["note"])))
-    lead = "Does one checkpoint continue the other? Whoever was shown another history than you can say so by comparing."
+    lead = "Does one checkpoint continue the other? An operator who shows two histories is found by comparing them."
     return join(heading("Consistency", lead), form, pasted, *found)
 
 
 def _compare_heights(visit: Visit) -> Html:
-    old, new = (visit.mirror.block(_height(visit, name)) for name in ("old", "new"))
-    if old.height > new.height:
-        old, new = new, old
+    ends = {"old": "0", "new": str(visit.head.height)}  # where nothing was filled in
+    heights = sorted(visit.height(visit.query.get(name) or end) for name, end in ends.items())
+    old, new = map(visit.mirror.block, heights)
     with visit.viewer.asking, visit.viewer.session.within(_ASK_S):
         proof = [] if old.size == new.size else visit.viewer.session.node.consistency(old.size, new.size)
     verify_consistency(old.size, old.root, new.size, new.root, proof)
     told = {
-        "older": join(height_link(visit, old.height), f", tree of {old.size}, root ", code(old.root)),
-        "newer": join(height_link(visit, new.height), f", tree of {new.size}, root ", code(new.root)),
+        "older": join(visit.block(old.height), f", tree of {old.size}, root ", code(old.root)),
+        "newer": join(visit.block(new.height), f", tree of {new.size}, root ", code(new.root)),
         "proof": [tag("div", code(one)) for one in proof] or "none is needed: the trees are of one size",
         "result": checked("the newer continues the older"),
     }
@@ -137,7 +120,7 @@ def _compare_note(visit: Visit, text: str) -> Html:
     ours = visit.mirror.block(accepted.height)
     same = (ours.size, ours.root, ours.state_root) == (accepted.size, accepted.root, accepted.state_root)
     result = checked("it is the one of this history") if same else bad("another history: the operator signed both")
-    told = {"height": height_link(visit, ours.height), "its root": code(shown.root), "the root here": code(ours.root)}
+    told = {"height": visit.block(ours.height), "its root": code(shown.root), "the root here": code(ours.root)}
     return facts({**told, "result": result})
 
 
@@ -163,16 +146,6 @@ def _parts(table: Table[Any], key: bytes) -> str:
     return " ".join(part.hex() if isinstance(part, bytes) else str(part) for part in table.parts(key)) or table.family
 
 
-def _row(row: object) -> Html:
-    text = str(_plain(row))
-    return code(text if len(text) < 200 else text[:200] + "…")
-
-
-def _shown(value: object) -> Html:
-    text = str(_plain(value))
-    return code(text if len(text) < 4_000 else text[:4_000] + "…")
-
-
 def _plain(value: object) -> object:
     """Bytes in hexadecimal, whatever holds them."""
     if isinstance(value, bytes):
@@ -182,13 +155,6 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(str(_plain(one)) for one in value) + "]"
     return value
-
-
-def _height(visit: Visit, name: str) -> int:
-    text = visit.query.get(name) or str(visit.head.height)
-    if not wire.is_number(text) or len(text) > 15 or int(text) > visit.head.height:
-        raise Misuse(f"height {text[:20]!r}: none such was verified here, the newest is {visit.head.height}")
-    return int(text)
 
 
 def _octets(visit: Visit, name: str) -> bytes:

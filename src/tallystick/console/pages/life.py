@@ -12,22 +12,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.resources import files
 from shlex import quote
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from tallystick.client.fetching import Fetcher
 from tallystick.client.opening import Opener, unopened
 from tallystick.client.reader import Finding, FoundError, parse
 from tallystick.client.session import Session
 from tallystick.client.settings import SubscriberSettings
-from tallystick.console import layout
-from tallystick.console.layout import bad, checked, facts, part, short, soft, told, warning, when
+from tallystick.console.layout import command, facts, heading, part
+from tallystick.console.marks import bad, checked, short, soft, told, warning, when
 from tallystick.console.page import Download, Page
 from tallystick.console.pages import records
-from tallystick.console.pages.records import KeptOffsets, Topic, number
-from tallystick.console.viewer import Visit
+from tallystick.console.pages.records import KeptOffsets, Topic
+from tallystick.console.visit import Visit, read_number
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.kinds import EntryKind
@@ -73,7 +73,7 @@ class Row(NamedTuple):
 
 def _row(visit: Visit) -> Row:
     topic = records.require_topic(visit)
-    partition, offset, row = (number(visit.parameters[name], name) for name in ("partition", "offset", "row"))
+    partition, offset, row = (read_number(visit.parameters[name], name) for name in ("partition", "offset", "row"))
     kept = records.kept_offsets(visit, topic, partition) if partition < topic.row.partitions else None
     if kept is None or offset >= kept.end:
         size = "nothing is" if kept is None else f"{many(kept.end, 'parcel')} are"
@@ -113,10 +113,8 @@ class Walk:
     def __init__(self, visit: Visit, row: Row, session: Session) -> None:
         self._visit, self._mirror, self._row, self._session = visit, visit.mirror, row, session
         self._token, self._place = row.topic.token, (row.kept.partition, row.offset)
-        self._held = session.grants.obtain(Operation.SUBSCRIBE, self._token, 1)
-        session.carrier.subscribe(self._held.grant.permit)
-        settings = SubscriberSettings(**records.SETTINGS)
-        self._fetcher, self._opener = Fetcher(session, settings, self._held), Opener(session, self._held, settings)
+        self._held, self._fetcher = records.fetcher_of(session, row.topic)
+        self._opener = Opener(session, self._held, SubscriberSettings(**records.SETTINGS))
         self.values: Html | None = None  # of the row, once it was opened
         self.steps: dict[int, list[Html]] = {}
         self.passed, self.ms = 0, 0.0
@@ -177,7 +175,7 @@ class Walk:
             raise refused[ref.permit]
         self.permit = permit = self._fetcher.topic.book.get(ref.permit)
         permit.check_covers(Operation.ADVERTISE, self._token, ref.epoch)
-        who = layout.principal_link(self._visit, permit.principal)
+        who = self._visit.principal(permit.principal)
         yield [who, f" may publish from {show_time(permit.not_before_ms)} to {show_time(permit.not_after_ms)}"]
 
     @check(5, "Its publisher signed it")
@@ -191,7 +189,7 @@ class Walk:
         header = self.parcel.header
         yield "the signed header, and the permit"
         count = "how many rows is sealed inside" if header.padded else many(header.count, "row")
-        yield [layout.principal_link(self._visit, self.permit.principal), ": ", count]
+        yield [self._visit.principal(self.permit.principal), ": ", count]
 
     @check(2, "What was sealed")
     def _sealed(self) -> Iterator[object]:
@@ -219,7 +217,7 @@ class Walk:
         newest, offset = self._row.kept.anchor.height, self._place[1]
         self.height = bisect_left(range(newest), offset + 1, key=lambda height: below(height + 1))
         block = self._mirror.block(self.height)
-        yield ["in block ", layout.height_link(self._visit, self.height), " of ", when(block.time_ms)]
+        yield ["in block ", self._visit.block(self.height), " of ", when(block.time_ms)]
 
     @check(3, "The node wrote down that it took it")
     def _taken(self) -> Iterator[object]:
@@ -232,8 +230,8 @@ class Walk:
             if (token, kind, reason, place) == (self._token, Right.WRITE, "", partition) and first <= offset < end:
                 where = f"{one.height}/{one.index}"
                 said = told(f"offsets {first} to {end - 1} taken from {host}", by="the node, which signed the entry")
-                who = layout.principal_link(self._visit, operator)
-                yield ["entry ", layout.link(self._visit, where, f"ledger/entries/{where}"), ": ", said, " for ", who]
+                who = self._visit.principal(operator)
+                yield ["entry ", self._visit.link(where, f"ledger/entries/{where}"), ": ", said, " for ", who]
                 return
         yield Doubt("none names this offset")
 
@@ -315,7 +313,8 @@ class Walk:
     def _prove(self) -> Iterator[object]:
         groups = enumerate(self.schema.groups)
         group = next(place for place, names in groups if not {*names} <= {*self.opened.closed})
-        group = number(self._visit.query.get("group") or str(group), "group")
+        chosen = self._visit.number("group")
+        group = group if chosen is None else chosen
         yield f"the row in column group {group}, its salt, its path among the leaves, and what stands above"
         permit, topic = self._session.node.permit(self.permit.identifier), self._session.node.state(TOPICS(self._token))
         authority, ring = self._session.identity.authority.encode(), self._opener.ring
@@ -337,11 +336,11 @@ class Walk:
 
 def show_life(visit: Visit) -> Html:
     row = _row(visit)
-    topic, records_path = layout.topic_link(visit, row.topic.token), f"topics/{row.topic.token.hex()}/records"
-    beside = layout.link(visit, "beside it", records_path, partition=row.kept.partition, by="offset", at=row.offset)
-    top = layout.heading("Life of a record", join(topic, f", {row}; what is ", beside, "."))
+    topic, records_path = visit.topic(row.topic.token), f"topics/{row.topic.token.hex()}/records"
+    beside = visit.link("beside it", records_path, partition=row.kept.partition, by="offset", at=row.offset)
+    top = heading("Life of a record", join(topic, f", {row}; what is ", beside, "."))
     if not visit.query.get("read"):
-        return join(top, tag("p", records.asking(visit, "Reading it")), _button(visit, visit.path, "read it"))
+        return join(top, tag("p", records.asking(visit, "Reading it")), records.button(visit, visit.path, "read it"))
     with records.reading(visit, row.topic) as session:
         walk = Walk(visit, row, session)
         error = walk.go()
@@ -351,7 +350,7 @@ def show_life(visit: Visit) -> Html:
 
 
 _NO_CHECKS = {
-    6: "On Spark's executors the checks of step 5 run, and each row of a table keeps the place that stands above.",
+    6: "On Spark's executors the checks of step 5 run, and each row of a table keeps the place that stands above."
 }
 
 
@@ -363,7 +362,7 @@ def _step(walk: Walk, step: int, name: str) -> Html:
 
 def _values(visit: Visit, data: pa.RecordBatch, row: int) -> Html:
     """The row itself, so many columns at a time."""
-    count, begin = data.num_columns, number(visit.query.get("column") or "0", "column")
+    count, begin = data.num_columns, visit.number("column") or 0
     names = data.schema.names[begin : begin + COLUMNS]
     most = max(records.VALUE_CHARACTERS, ROW_CHARACTERS // max(1, len(names)))
     values = records.shown_row(data, row, names)
@@ -371,7 +370,7 @@ def _values(visit: Visit, data: pa.RecordBatch, row: int) -> Html:
     before = {"column": max(0, begin - COLUMNS)} if begin else None
     behind = {"column": begin + COLUMNS} if begin + COLUMNS < count else None
     title = "The row" if len(names) == count else f"The row, columns {begin} to {begin + len(names) - 1} of {count:,}"
-    return part(title, tag("div", facts(shown), class_="card"), layout.pager(visit, before, behind))
+    return part(title, tag("div", facts(shown), class_="card"), visit.pager(before, behind))
 
 
 def _ways(visit: Visit, row: Row, group: int, publisher: bytes) -> Html:
@@ -379,37 +378,36 @@ def _ways(visit: Visit, row: Row, group: int, publisher: bytes) -> Html:
     home, token = quote(str(visit.viewer.identity.home)), row.topic.token
     place = f"--partition {row.kept.partition} --offset {row.offset} --row {row.number} --group {group}"
     whose = f"--publisher {publisher.hex()} --topic {token.hex()}"
+    verifier = visit.link("verify.html", "verify.html")
     return join(
-        _button(visit, f"{visit.path}/proof", "download row.proof", group=group),
-        tag("p", "Whoever has the trust file checks it offline; verify.html does so in any browser, from a disk."),
-        layout.command(f"tally verify row.proof --trust {home}/trust.json {whose}"),
-        layout.command(f"tally prove {quote(visit.viewer.topic_name(token))} {place} -o row.proof --home {home}"),
+        records.button(visit, f"{visit.path}/proof", "download row.proof", group=group),
+        tag("p", "Whoever has the trust file checks it offline, with a browser and ", verifier, ", or by a command."),
+        command(f"tally verify row.proof --trust {home}/trust.json {whose}"),
+        command(f"tally prove {quote(visit.viewer.topic_name(token))} {place} -o row.proof --home {home}"),
     )
-
-
-def _button(visit: Visit, path: str, text: str, **query: object) -> Html:
-    """What reads when it is pressed."""
-    given = {**visit.query, **query, "read": 1}
-    fields = [tag("input", type="hidden", name=name, value=value) for name, value in given.items()]
-    submit = tag("button", text, type="submit")
-    return tag("form", fields, submit, action=layout.href(visit, path), method="get", class_="filters")
 
 
 def take_proof(visit: Visit) -> Html | Download:
     """The proof as a file, checked here before it is handed out."""
     row = _row(visit)
     if not visit.query.get("read"):
-        top = layout.heading("Proof", records.asking(visit, "Proving a record"))
-        return join(top, _button(visit, visit.path, "download row.proof"))
-    group = number(visit.query.get("group") or "0", "group")
+        top = heading("Proof", records.asking(visit, "Proving a record"))
+        return join(top, records.button(visit, visit.path, "download row.proof"))
+    group = visit.number("group") or 0
     with records.reading(visit, row.topic) as session:
         data = session.prove(row.topic.token, row.kept.partition, row.offset, row.number, group).encode()
         verify_proof(data, session.memory.trust, topic=row.topic.token)
     return Download("row.proof", data)
 
 
+def take_verifier(_visit: Visit) -> Download:
+    """One file that needs no console, no server and no network."""
+    return Download("verify.html", files("tallystick.console").joinpath("verify.html").read_bytes())
+
+
 _PLACE = "topics/{token}/records/{partition}/{offset}/{row}"
 PAGES = (
     Page(_PLACE, "Life of a record", show_life, live=False),
     Page(f"{_PLACE}/proof", "Proof", take_proof, live=False),
+    Page("verify.html", "Verifier", take_verifier, live=False),
 )

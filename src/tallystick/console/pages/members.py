@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tallystick.carriers.registry import own_way
 from tallystick.client.own_node import ask_fabric, ask_mesh, fabric_rows, mesh_rows
 from tallystick.client.session import Session
-from tallystick.console.layout import command, facts, heading, nothing, told
+from tallystick.console.layout import command, facts, heading, nothing
+from tallystick.console.marks import cut, told
 from tallystick.console.page import Page
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import Visit
 from tallystick.errors import Malformed, Misuse
 from tallystick.identity.choices import choice_of
 from tallystick.page.html import Html, join
 
 ASKED_S = 3.0  # a node that is away costs the page no more
-_TEXT_MAX = 300  # of what it tells
 
 
 def show_mesh(visit: Visit) -> Html:
@@ -32,32 +33,41 @@ def _show(
     ask: Callable[[Session], dict[str, Any]],
     rows: Callable[[Session, Mapping[str, Any]], list[list[str]]],
 ) -> Html:
-    own, join_it = choice_of(visit.viewer.identity.home, scheme), command(f"tally {scheme} join TOPIC")
-    if own is None:
-        return join(heading(scheme.capitalize()), nothing(f"No topic of this identity goes over a {scheme}.", join_it))
+    title, join_it = heading(scheme.capitalize()), command(f"tally {scheme} join TOPIC")
+    if not _goes_over(visit, scheme):
+        return join(title, nothing(f"No topic of this identity goes over a {scheme}.", join_it))
     viewer = visit.viewer
+    own = choice_of(viewer.identity.home, scheme)
     with (
         viewer.asking,
         Session(viewer.identity, clock=viewer.clock, entropy=viewer.session.entropy, choice=own) as session,
         session.within(ASKED_S),
     ):
+        name, url = session.way.url if session.way else "", session.identity.node_urls[0]
         try:
             said = ask(session)
             found = rows(session, said) if said["joined"] else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Malformed(f"the own node of {own.carrier} tells what this release does not know: {error!r}") from None
-    by = told("told by your own node", by=f"the node at {own.url}")
-    first = heading(scheme.capitalize(), (own.carrier, ", ", by, ". Reload the page to ask again."))
+            raise Malformed(f"the own node of {name} tells what this release does not know: {error!r}") from None
+    by = told("told by your own node", by=f"the node at {url}")
+    first = heading(scheme.capitalize(), (name, ", ", by, ". Reload the page to ask again."))
     if found is None:
         return join(first, nothing("The node has no keys yet.", join_it))
-    topics = [("your topic", name) for name in sorted(own.topics)]
-    return join(first, facts([*topics, *((name, value[:_TEXT_MAX]) for name, value in found)]))
+    topics = [("your topic", name) for name in sorted(own.topics)] if own else [("your topics", "all")]
+    return join(first, facts([*topics, *((name, cut(value, 300)) for name, value in found)]))
+
+
+def _goes_over(visit: Visit, scheme: str) -> bool:
+    """Whether some of the identity's topics do, or all."""
+    home = visit.viewer.identity.home
+    way = own_way(home)
+    return choice_of(home, scheme) is not None or (way is not None and way.scheme == scheme)
 
 
 def _is_there(scheme: str) -> Callable[[Visit], bool]:
     def is_there(visit: Visit) -> bool:
         try:
-            return choice_of(visit.viewer.identity.home, scheme) is not None
+            return _goes_over(visit, scheme)
         except Misuse:
             return True  # the page says what is wrong with the file
 

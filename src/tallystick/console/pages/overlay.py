@@ -3,48 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from tallystick import wire
-from tallystick.console.layout import (
-    LINES,
-    bad,
-    checked,
-    code,
-    command,
-    facts,
-    heading,
-    height_link,
-    lines,
-    link,
-    part,
-    principal_link,
-    short,
-    skipped,
-    soft,
-    topic_link,
-    warning,
-    ways_on,
-    when,
-)
+from tallystick.console.layout import command, drawing, facts, heading, lines, part
+from tallystick.console.marks import bad, checked, code, short, soft, warning, when
 from tallystick.console.page import Page
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import LINES, Visit
 from tallystick.errors import Misuse
 from tallystick.ledger.contracts.blame import FAULTS, MISDEALS, SUSPICIONS, is_suspected
 from tallystick.ledger.contracts.leases import LEASES, LeaseRow
 from tallystick.ledger.contracts.plans import ENTRUSTED, OVERLAYS, PLANS, EntrustedRow, plan_at
 from tallystick.ledger.contracts.reputation import STANDINGS
+from tallystick.page.graph import TreeLine, tree
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import many
 from tallystick.trust.plan import Plan, VirtualNode
 
 DRAWN_MAX = 60  # virtual nodes in the picture
-_ROW, _STEP = 30, 26  # of the picture: from one node to the next, and to those behind it
 
 
 def show_overlays(visit: Visit) -> Html:
     columns, rows = ["overlay", "newest plan", "administrators"], []
     for (overlay,), row in visit.mirror.scan(OVERLAYS, most=LINES):
-        place = link(visit, short(overlay), f"overlay/{overlay.hex()}")
+        place = visit.link(short(overlay), f"overlay/{overlay.hex()}")
         rows.append([place, row.version or warning("none"), f"{row.threshold} of {len(row.administrators)} sign"])
     return join(heading("Overlay"), lines(columns, rows, "The operator founded no overlay yet: tally overlay found."))
 
@@ -56,7 +38,7 @@ def show_overlay(visit: Visit) -> Html:
         raise Misuse(f"no overlay {text[:40]!r} on this ledger", hint="the page of overlays lists them")
     overlay = bytes.fromhex(text)
     plan = plan_at(visit.mirror.row, overlay, visit.head.height)
-    people = [(principal_link(visit, one), " ") for one in row.administrators]
+    people = [(visit.principal(one), " ") for one in row.administrators]
     told = {
         "identifier": code(overlay),
         "plan in force": warning("none") if plan is None else checked(f"version {plan.version}"),
@@ -76,28 +58,18 @@ def show_overlay(visit: Visit) -> Html:
 
 
 def _picture(visit: Visit, plan: Plan, entries: set[bytes]) -> Html:
-    """The tree, one line a virtual node, each behind its parent."""
-    shapes: list[Html] = []
-    places: dict[bytes, tuple[int, int]] = {}
-    for number, (depth, node) in enumerate(_walk(plan)):
-        if number == DRAWN_MAX:
-            break
-        x, y = 12 + depth * _STEP, 16 + number * _ROW
-        places[node.identifier] = x, y
-        if node.parent:
-            px, py = places[node.parent]
-            shapes.append(tag("path", d=f"M{px},{py + 6} V{y} H{x - 6}", fill="none", stroke="var(--soft)"))
+    """The tree, one line a virtual node."""
+    drawn = []
+    for depth, node in islice(_walk(plan), DRAWN_MAX):
         silent = sum(is_suspected(visit.mirror.row, one.identifier, plan.version) for one in node.relays)
-        colour = "var(--alarm)" if silent else "var(--two)" if node.identifier in entries else "var(--one)"
+        is_entry = node.identifier in entries
         said = f"{node.identifier.hex()[:8]}  {node.need} of {len(node.relays)} needed"
-        said += ", publishers enter" if node.identifier in entries else ""
-        said += f", {silent} suspected" if silent else ""
-        shapes.append(tag("circle", tag("title", node.identifier.hex()), cx=x, cy=y, r=6, fill=colour))
-        shapes.append(tag("text", said, x=x + 14, y=y + 5))
-    high, wide = 16 + min(len(plan.nodes), DRAWN_MAX) * _ROW, 400 + max((x for x, _ in places.values()), default=0)
-    drawn = tag("svg", shapes, width=wide, height=high, viewBox=f"0 0 {wide} {high}", role="img", aria_label="the tree")
+        said += ", publishers enter" * is_entry + (f", {silent} suspected" if silent else "")
+        colour = "var(--alarm)" if silent else "var(--two)" if is_entry else "var(--one)"
+        drawn.append(TreeLine(depth, said, node.identifier.hex(), colour))
     left = len(plan.nodes) - DRAWN_MAX
-    return tag("div", drawn, tag("p", soft(f"{left} more are not drawn")) if left > 0 else None, class_="graph card")
+    more = tag("p", soft(f"{left} more are not drawn")) if left > 0 else None
+    return drawing(tree(drawn, "the tree"), "the tree of virtual nodes", more)
 
 
 def _walk(plan: Plan) -> Iterator[tuple[int, VirtualNode]]:
@@ -120,25 +92,24 @@ def _topics(visit: Visit, words: list[tuple[bytes, EntrustedRow]]) -> Html:
         ]
         held = [tag("div", f"partition {partition}: ", _holder(visit, one)) for partition, one in leases]
         entry = code(word.node.hex()[:8])
-        rows.append([topic_link(visit, token), entry, when(word.since_ms), held or warning("nobody")])
-    left = soft(f"{len(words) - LINES} more are not listed") if len(words) > LINES else None
+        rows.append([visit.topic(token), entry, when(word.since_ms), held or warning("nobody")])
     columns = ["topic", "publishers enter at", "entrusted", "who orders it"]
-    return join(lines(columns, rows, "None is entrusted to it."), left)
+    return lines(columns, rows, "None is entrusted to it.", more=len(words) - LINES)
 
 
 def _holder(visit: Visit, lease: LeaseRow) -> Html:
     left_ms = lease.end_ms - visit.head.time_ms
-    until = ("until ", when(lease.end_ms)) if left_ms > 0 else warning("run out")
-    return join(principal_link(visit, lease.holder), f", fence {lease.fence}, ", until)
+    until = ("ends ", when(lease.end_ms)) if left_ms > 0 else warning("run out")
+    return join(visit.principal(lease.holder), f", fence {lease.fence}, ", until)
 
 
 def _relays(visit: Visit, plan: Plan) -> Html:
     every = [(node, relay) for _, node in _walk(plan) for relay in node.relays]
-    at = skipped(visit)
+    at = visit.skip
     rows = [
         [
             code(node.identifier.hex()[:8]),
-            principal_link(visit, relay.identifier),
+            visit.principal(relay.identifier),
             relay.address,
             f"{relay.operator}, {relay.host}",
             _standing(visit, plan, relay.identifier),
@@ -146,7 +117,7 @@ def _relays(visit: Visit, plan: Plan) -> Html:
         for node, relay in every[at : at + LINES]
     ]
     columns = ["virtual node", "relay", "address", "operator, host", "standing"]
-    return join(lines(columns, rows, "None."), ways_on(visit, len(every)))
+    return join(lines(columns, rows, "None."), visit.ways_on(len(every)))
 
 
 def _standing(visit: Visit, plan: Plan, relay: bytes) -> list[object]:
@@ -165,11 +136,11 @@ def _blame(visit: Visit, overlay: bytes, plan: Plan | None) -> Html:
     said = visit.mirror.scan(SUSPICIONS, overlay, most=LINES)
     rows: list[list[object]] = []
     for (_, relay, _), one in said:
-        by = [(principal_link(visit, who), " ") for who in one.accusers]
-        rows.append([principal_link(visit, relay), f"called silent under plan {one.version}", by])
+        by = [(visit.principal(who), " ") for who in one.accusers]
+        rows.append([visit.principal(relay), f"called silent under plan {one.version}", by])
     for relay in [] if plan is None else [relay.identifier for node in plan.nodes for relay in node.relays]:
         proved = visit.mirror.scan(MISDEALS, relay, most=LINES)
-        rows += [[principal_link(visit, relay), bad("convicted"), height_link(visit, one.height)] for _, one in proved]
+        rows += [[visit.principal(relay), bad("convicted"), visit.block(one.height)] for _, one in proved]
     return lines(["relay", "what", "by, or at height"], rows[: 2 * LINES], "Nobody was accused.")
 
 
@@ -180,7 +151,7 @@ def _plans(visit: Visit, overlay: bytes, plan: Plan | None) -> Html:
         is_old = plan is not None and version < plan.version
         state = checked("in force") if plan is not None and version == plan.version else "over" if is_old else "to come"
         size = f"{many(len(nodes), 'virtual node')}, {many(sum(len(one.relays) for one in nodes), 'relay')}"
-        first = height_link(visit, row.first) if row.first <= visit.head.height else row.first
+        first = visit.block(row.first) if row.first <= visit.head.height else row.first
         rows.append([version, first, size, state])
     return lines(["version", "from height", "size", "state"], rows, "None was published yet.")
 

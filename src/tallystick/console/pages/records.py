@@ -23,18 +23,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tallystick.client.grants import without_right
+from tallystick.client.fetching import Fetcher
+from tallystick.client.grants import Held, without_right
 from tallystick.client.reader import OPEN_REASONS, Finding
 from tallystick.client.session import Session
+from tallystick.client.settings import SubscriberSettings
 from tallystick.client.spans import read_time
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.client.times import size_below, to_ms
-from tallystick.console import layout
-from tallystick.console.layout import LINES, bad, checked, here, link, part, soft, warning, when
+from tallystick.console.layout import command, heading, lines, nothing, part
+from tallystick.console.marks import bad, checked, soft, told, warning, when
 from tallystick.console.mirror import Mirror
 from tallystick.console.page import Page
 from tallystick.console.pages.topics import find_topic
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import LINES, Visit, read_number
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger.contracts.access import INDEXES, indexed
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
@@ -45,6 +47,7 @@ from tallystick.page.svg import many
 from tallystick.record.leaves import decode_row, encode_row
 from tallystick.record.schema_text import show_type
 from tallystick.record.show import readable
+from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right
 from tallystick.wire import is_number, show_time
 
@@ -92,21 +95,29 @@ def reading(visit: Visit, topic: Topic) -> Iterator[Session]:
             yield session
 
 
-def asking(visit: Visit, what: str) -> Html:
+def fetcher_of(session: Session, topic: Topic) -> tuple[Held, Fetcher]:
+    """The leave to read the topic, which the node is shown, and what fetches by it."""
+    held = session.grants.obtain(Operation.SUBSCRIBE, topic.token, 1)
+    session.carrier.subscribe(held.grant.permit)
+    return held, Fetcher(session, SubscriberSettings(**SETTINGS), held)
+
+
+def asking(visit: Visit, what: str, does: str = "parcels and opens") -> Html:
     """What a page says before it reads."""
     name = visit.viewer.identity.name
     return join(
-        f"{what} asks the node for parcels and opens them here. It leaves an operation on the ledger in the name of ",
+        f"{what} asks the node for {does} them here. It leaves an operation on the ledger in the name of ",
         tag("b", name),
         ", where all can see it. Nothing is read before you press the button.",
     )
 
 
-def number(text: str, what: str, hint: str = "") -> int:
-    """A number of an address. Raises `Misuse`."""
-    if not is_number(text) or len(text) > 18:
-        raise Misuse(f"{what}: a number expected, found {text[:40]!r}", hint=hint or None)
-    return int(text)
+def button(visit: Visit, path: str, text: str, **query: object) -> Html:
+    """What reads when it is pressed."""
+    given = {**visit.query, **query, "read": 1}
+    fields = [tag("input", type="hidden", name=name, value=value) for name, value in given.items()]
+    submit = tag("button", text, type="submit")
+    return tag("form", fields, submit, action=visit.href(path), method="get", class_="filters")
 
 
 # Places.
@@ -124,7 +135,7 @@ class RowPlace(NamedTuple):
     @classmethod
     def read(cls, text: str) -> RowPlace:
         offset, _, row = text.partition(".")
-        return cls(number(offset, "offset"), number(row or "0", "row"))
+        return cls(read_number(offset, "offset"), read_number(row or "0", "row"))
 
 
 class KeptOffsets(NamedTuple):
@@ -176,25 +187,17 @@ def _wanted(visit: Visit, topic: Topic, kept: KeptOffsets) -> tuple[RowPlace, bo
     if by == "newest":
         return RowPlace(kept.end), False
     if by == "offset":
-        offset = number(text, "offset", f"partition {kept.partition} has {kept}")
+        offset = read_number(text, "offset", f"partition {kept.partition} has {kept}")
         if offset >= kept.end:
             told = f"partition {kept.partition} has no offset {offset}: {kept.end} parcels are anchored"
             raise Misuse(told, hint=f"it has {kept}; what is published now is there in a moment")
         return RowPlace(offset), True
-    height = _height(visit, text) if by == "height" else _height_at(visit, text)
+    height = visit.height(text) if by == "height" else _height_at(visit, text)
     offset = anchored_before(visit, topic, kept, height)
     if offset >= kept.end:
         last = f"height {kept.anchor.height} ({show_time(kept.anchor.time_ms)})"
         raise Misuse(f"nothing of partition {kept.partition} was anchored then or later; its newest is of {last}")
     return RowPlace(offset), True
-
-
-def _height(visit: Visit, text: str) -> int:
-    height = number(text, "height", "heights are the numbers of the ledger's blocks")
-    if height > visit.head.height:
-        hint = "a height to come is a page to come: open it again then"
-        raise Misuse(f"no block {height} was verified here; the newest is {visit.head.height}", hint=hint)
-    return height
 
 
 def _height_at(visit: Visit, text: str) -> int:
@@ -290,12 +293,12 @@ class PageReading:
 
 def show_records(visit: Visit) -> Html:
     topic = require_topic(visit)
-    chosen = visit.query.get("partition")
-    partition = number(chosen, "partition") if chosen else _liveliest(visit, topic)
+    chosen = visit.number("partition")
+    partition = _liveliest(visit, topic) if chosen is None else chosen
     if partition >= topic.row.partitions:
         raise Misuse(f"partition {partition} does not exist: the topic has {topic.row.partitions}, counted from 0")
-    lead = join(layout.topic_link(visit, topic.token), ". ", asking(visit, "Reading"))
-    top = join(layout.heading("Records", lead), _form(visit, topic, partition))
+    lead = join(visit.topic(topic.token), ". ", asking(visit, "Reading"))
+    top = join(heading("Records", lead), _form(visit, topic, partition))
     found = _found(visit, topic, partition) if visit.query.get("read") else None
     return join(top, found, part("Partitions", _partitions(visit, topic, partition)))
 
@@ -308,14 +311,13 @@ def _liveliest(visit: Visit, topic: Topic) -> int:
 
 def _form(visit: Visit, topic: Topic, partition: int) -> Html:
     kept = kept_offsets(visit, topic, partition)
-    ways = [("", "the newest"), ("offset", "from offset"), ("time", "from time"), ("height", "from height")]
+    ways = {"": "the newest"} | {one: f"from {one}" for one in ("offset", "time", "height")}
     offsets = "" if kept is None else f"{kept}, or -1h"
-    return layout.filters(
-        visit,
-        layout.field(visit, "partition", "partition", placeholder=partition, inputmode="numeric"),
-        layout.choice(visit, "by", "which", ways),
-        layout.field(visit, "at", "offset, time or height", placeholder=offsets),
-        layout.field(visit, "interest", "only rows where", placeholder="speed > 120"),
+    return visit.filters(
+        visit.field("partition", "partition", placeholder=partition, inputmode="numeric"),
+        visit.choice("by", "which", ways),
+        visit.field("at", "offset, time or height", placeholder=offsets),
+        visit.field("interest", "only rows where", placeholder="speed > 120"),
         tag("input", type="hidden", name="read", value="1"),
         button="read",
     )
@@ -323,7 +325,7 @@ def _form(visit: Visit, topic: Topic, partition: int) -> Html:
 
 def _partitions(visit: Visit, topic: Topic, chosen: int) -> Html:
     begin = chosen - chosen % LINES
-    return layout.lines(
+    return lines(
         ["partition", "offsets", "last anchored", "read"],
         [_partition(visit, topic, one) for one in range(begin, min(begin + LINES, topic.row.partitions))],
         "The topic has no partition.",
@@ -335,20 +337,20 @@ def _partition(visit: Visit, topic: Topic, one: int) -> list[object]:
     if kept is None:
         return [one, soft("none yet"), "", ""]
     ways = [_way(visit, "oldest", partition=one, start=RowPlace(kept.first)), " ", _way(visit, "newest", partition=one)]
-    known = [when(kept.anchor.time_ms), " at height ", layout.height_link(visit, kept.anchor.height)]
+    known = [when(kept.anchor.time_ms), " at height ", visit.block(kept.anchor.height)]
     return [one, checked(str(kept)), known, ways]
 
 
 def _way(visit: Visit, text: str, **query: object) -> Html:
     """A link that reads."""
     state = dict.fromkeys(("by", "at", "start", "before")) | {"read": 1} | query
-    return tag("a", text, href=here(visit, **state))
+    return tag("a", text, href=visit.here(**state))
 
 
 def _found(visit: Visit, topic: Topic, partition: int) -> Html:
     kept = kept_offsets(visit, topic, partition)
     if kept is None:
-        return layout.nothing(f"Nothing of partition {partition} was anchored yet.")
+        return nothing(f"Nothing of partition {partition} was anchored yet.")
     start, is_forward = _wanted(visit, topic, kept)
     note = None
     if start.offset < kept.first and is_forward:
@@ -372,28 +374,30 @@ def _found(visit: Visit, topic: Topic, partition: int) -> Html:
         schema = subscriber.schema.arrow
     if isinstance(now.trouble, Unavailable) and not now.lines:
         raise now.trouble
-    ways = layout.pager(
-        visit,
+    ways = visit.pager(
         {**_STILL, "start": max(ends)} if max(ends) < RowPlace(kept.end) else None,
         {**_STILL, "before": min(ends)} if min(ends) > RowPlace(kept.first) else None,
     )
-    told = note, _show_findings(visit, list(found.values()), now.trouble)
+    told = note, show_findings(visit, list(found.values()), now.trouble)
     shown = _table(visit, topic, schema, now.lines[::-1])
-    return part(f"Partition {partition}", *told, shown, _how_far(now, ends), ways)
+    return part(f"Partition {partition}", *told, shown, _how_far(visit, topic, now, ends), ways)
 
 
 _STILL = {"by": None, "at": None, "start": None, "before": None}
 
 
-def _how_far(now: PageReading, ends: Sequence[RowPlace]) -> Html:
+def _how_far(visit: Visit, topic: Topic, now: PageReading, ends: Sequence[RowPlace]) -> Html:
     low, high = min(ends), max(ends)
+    if low == high and not now.rounds and now.trouble is None:
+        larger = warning("larger than a page reads"), ": the write that lies here. This reads it whole:"
+        return join(tag("p", larger), command(f"tally subscribe {quote(visit.viewer.topic_name(topic.token))}"))
     last = high.offset if high.row else high.offset - 1
     seen = f"Offsets {low.offset} to {last} were looked at" if last >= low.offset else "Nothing was looked at"
     more = "" if len(now.lines) == LINES or now.rounds else ", as many as one page reads; the links go on"
     return tag("p", soft(f"{seen}{more}: {many(len(now.lines), 'row')}."))
 
 
-def _show_findings(visit: Visit, found: Sequence[Finding], trouble: Refused | Unavailable | None) -> Html | None:
+def show_findings(visit: Visit, found: Sequence[Finding], trouble: Refused | Unavailable | None = None) -> Html | None:
     """What did not hold, with where it was kept as evidence; and why it was read no further."""
     shown = []
     for one in found[:LINES]:
@@ -406,13 +410,13 @@ def _show_findings(visit: Visit, found: Sequence[Finding], trouble: Refused | Un
     return tag("div", shown, class_="trouble", role="alert") if shown else None
 
 
-def _table(visit: Visit, topic: Topic, schema: Any, lines: Sequence[ReadRow]) -> Html:
+def _table(visit: Visit, topic: Topic, schema: Any, rows: Sequence[ReadRow]) -> Html:
     names = schema.names[:COLUMNS]
     more = len(schema.names) - len(names)
     heads = [column(schema.field(name)) for name in names] + ([f"{more:,} more"] if more else [])
-    shown = [_line(visit, topic, names, more, one) for one in lines]
+    shown = [_line(visit, topic, names, more, one) for one in rows]
     columns = ["place", *heads, "publisher", "sealed", "anchored"]
-    return layout.lines(columns, shown, "No row here fits: other partitions, or other offsets, may have some.")
+    return lines(columns, shown, "No row here fits: other partitions, or other offsets, may have some.")
 
 
 def _line(visit: Visit, topic: Topic, names: Sequence[str], more: int, line: ReadRow) -> list[object]:
@@ -428,10 +432,10 @@ def _line(visit: Visit, topic: Topic, names: Sequence[str], more: int, line: Rea
     closed = sorted(set(one.closed).difference(names))
     if closed:
         marks.append(soft(f"{len(closed)} closed to you"))
-    whole = [link(visit, "all", where)] if more else []
-    sealed = layout.told(when(one.time_ms), by="its publisher") if one.time_ms else soft("sealed inside")
-    who = layout.principal_link(visit, one.publisher)
-    return [link(visit, f"{one.offset}, {line.row}", where), *cells, *whole, who, sealed, marks]
+    whole = [visit.link("all", where)] if more else []
+    sealed = told(when(one.time_ms), by="its publisher") if one.time_ms else soft("sealed inside")
+    who = visit.principal(one.publisher)
+    return [visit.link(f"{one.offset}, {line.row}", where), *cells, *whole, who, sealed, marks]
 
 
 # Values.

@@ -11,24 +11,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from tallystick.console.layout import (
-    bad,
-    command,
-    facts,
-    heading,
-    height_link,
-    lines,
-    link,
-    nothing,
-    part,
-    soft,
-    told,
-    warning,
-    when,
-)
+from tallystick.console.layout import command, facts, heading, lines, nothing, part
+from tallystick.console.marks import bad, soft, told, warning, when
 from tallystick.console.page import Download, Page
 from tallystick.console.pages.findings import in_words
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import Visit
 from tallystick.errors import Misuse
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import many
@@ -46,16 +33,14 @@ def show_scenes(visit: Visit) -> Html:
     scenes = _read(visit)
     rows = [_line(visit, number, one) for number, one in reversed(list(enumerate(scenes, 1)))]
     stopped = sum(one["verdict"] == "stopped" for one in scenes)
-    lead = (
-        f"{many(len(scenes), 'scene')} so far, {stopped} stopped, newest first, as the demo tells them. What they left "
-        "on the ledger is under As it happens."
-    )
+    told = f"{many(len(scenes), 'scene')} so far, {stopped} stopped, newest first, as the demo tells them. "
+    lead = join(told, "What they left on the ledger is under ", visit.link("As it happens", "happenings"), ".")
     columns = ["when", "attack", "outcome", "what happened", "evidence"]
     return join(heading("Scenes of the demo", lead), lines(columns, rows, "No scene has an outcome yet."))
 
 
 def _line(visit: Visit, number: int, one: dict[str, Any]) -> list[object]:
-    attack = tag("div", link(visit, one["attack"], f"scenes/{number}"), tag("br"), soft("expected: ", one["expected"]))
+    attack = tag("div", visit.link(one["attack"], f"scenes/{number}"), tag("br"), soft("expected: ", one["expected"]))
     return [when(one["time_ms"]), attack, _verdict(one), one["happened"], _evidence(visit, number, one)]
 
 
@@ -68,13 +53,13 @@ def _evidence(visit: Visit, number: int, one: dict[str, Any]) -> object:
     """The demo's words, with heights as links, or a link to the file that they name."""
     text = one["evidence"]
     if _file(visit, one) is not None:
-        return link(visit, text, f"scenes/{number}")
+        return visit.link(text, f"scenes/{number}")
     shown: list[object] = []
     end = 0
     for found in _HEIGHTS.finditer(text):
         height = int(found[0])
         if height <= visit.head.height:
-            shown += [text[end : found.start()], height_link(visit, height)]
+            shown += [text[end : found.start()], visit.block(height)]
             end = found.end()
     return [*shown, text[end:]]
 
@@ -91,7 +76,7 @@ def show_scene(visit: Visit) -> Html:
     title, file = heading(one["attack"], ("expected: ", one["expected"])), _file(visit, one)
     if file is None:
         return join(title, facts(known))
-    way = tag("p", link(visit, "download the file", f"scenes/{number}/file"))
+    way = tag("p", visit.link("download the file", f"scenes/{number}/file"))
     kept = part("What was kept", way, in_words(file.read_bytes()), command(f"tally inspect {quote(str(file))}"))
     return join(title, facts(known), kept)
 

@@ -5,43 +5,19 @@ Whoever lacks the right to describe a topic is told what is told of one that doe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from shlex import quote
 
 from tallystick import wire
+from tallystick.client.schemas import LOST
 from tallystick.client.spans import show_keeping, show_ms
 from tallystick.client.words import decode, describe
-from tallystick.console.layout import (
-    LINES,
-    bad,
-    checked,
-    choice,
-    code,
-    command,
-    facts,
-    field,
-    filters,
-    heading,
-    height_link,
-    lines,
-    link,
-    nothing,
-    pager,
-    part,
-    principal_link,
-    short,
-    skipped,
-    soft,
-    told,
-    topic_link,
-    warning,
-    ways_on,
-    when,
-)
+from tallystick.console.layout import command, facts, heading, lines, part
+from tallystick.console.marks import bad, checked, code, short, soft, warning, when
 from tallystick.console.page import Page
 from tallystick.console.pages.groups import TopicTraffic, group_names
-from tallystick.console.recent import recent
 from tallystick.console.schemas import ask_columns
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import LINES, Visit
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts.access import INDEXES, RIGHTS, indexed
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
@@ -57,7 +33,7 @@ from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import amount, many
 from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right
-from tallystick.wire import is_identifier, is_number
+from tallystick.wire import is_identifier
 
 _LOOKED_MAX = 2_000  # operations that one page looks through for refusals
 _EPOCHS_SHOWN = 20
@@ -67,24 +43,19 @@ _RULES = (EntryKind.GRANT, EntryKind.WITHDRAW)
 # Which topics.
 
 
-def is_owner(visit: Visit, row: TopicRow) -> bool:
-    """Whether the viewer owns the topic, or administers its tenant."""
-    identity = visit.viewer.identity
-    tenant = visit.mirror.row(TENANTS(row.tenant))
-    return identity.principal in (row.owner, None if tenant is None else tenant.owner)
+def owned(visit: Visit) -> Callable[[TopicRow], bool]:
+    """Whether the viewer owns a topic, or administers its tenant."""
+    me, own = visit.viewer.identity.principal, visit.viewer.identity.tenant
+    tenant = visit.mirror.row(TENANTS(own))
+    is_admin = tenant is not None and tenant.owner == me
+    return lambda row: row.owner == me or (is_admin and row.tenant == own)
 
 
 def visible_topics(visit: Visit) -> dict[bytes, TopicRow]:
     """Those that the viewer owns or may describe, by name."""
     described = set(indexed(visit.mirror.row(INDEXES(visit.viewer.identity.principal)), Right.DESCRIBE))
-    tenant = visit.mirror.row(TENANTS(visit.viewer.identity.tenant))
-    me, own = visit.viewer.identity.principal, visit.viewer.identity.tenant
-    is_admin = tenant is not None and tenant.owner == me
-    found = [
-        (token, row)
-        for (token,), row in recent(visit.mirror).rows(TOPICS)
-        if token in described or row.owner == me or (is_admin and row.tenant == own)
-    ]
+    is_own = owned(visit)
+    found = [(token, row) for (token,), row in visit.recent.rows(TOPICS) if token in described or is_own(row)]
     return dict(sorted(found, key=lambda one: visit.viewer.topic_name(one[0])))
 
 
@@ -101,9 +72,8 @@ def find_topic(visit: Visit, text: str) -> bytes:
         raise Misuse(f'{len(visible)} topics are called "{text[:80]}"', hint="name one by its token, from the list")
     if not visible:
         hint = "the list of topics has those that there are for you; the owner of another grants describe on it"
-        raise Refused(
-            f'there is no topic "{text[:80]}" that you own or may describe', reason="unknown-topic", hint=hint
-        )
+        none = f'there is no topic "{text[:80]}" that you own or may describe'
+        raise Refused(none, reason="unknown-topic", hint=hint)
     return visible[0]
 
 
@@ -115,19 +85,17 @@ def show_topics(visit: Visit) -> Html:
         for token, row in every.items()
         if wanted in visit.viewer.topic_name(token).casefold() or token.hex().startswith(wanted)
     ]
-    shown = found[skipped(visit) :][:LINES]
-    lead = (
-        f"{many(len(every), 'topic')} that you own or may describe. The ledger has tokens; names are the authority's."
-    )
-    form = filters(visit, field(visit, "name", "name contains", placeholder="name or token"))
+    count = many(len(every), "topic")
+    lead = f"{count} that you own or may describe. The ledger has tokens; names are the authority's."
+    form = visit.filters(visit.field("name", "name contains", placeholder="name or token"))
     none = "No topic fits." if every else "No topics that you own or may describe; tally topic create makes one."
     columns = ["topic", "tenant", "partitions", "parcels anchored", "newest anchor", "policy", ""]
-    rows = lines(columns, [_line(visit, *one) for one in shown], none, numbers=(2, 3))
-    return join(heading("Topics", lead), form, rows, ways_on(visit, len(found)))
+    rows = lines(columns, [_line(visit, *one) for one in visit.part_of(found)], none, numbers=(2, 3))
+    return join(heading("Topics", lead), form, rows, visit.ways_on(len(found)))
 
 
 def _line(visit: Visit, token: bytes, row: TopicRow) -> list[object]:
-    at_hand = recent(visit.mirror)
+    at_hand = visit.recent
     anchors = [at_hand.row(ANCHORS, token, number) for number in range(row.partitions)]
     known = [anchor for anchor in anchors if anchor is not None]
     newest = when(max(anchor.time_ms for anchor in known)) if known else soft("none yet")
@@ -135,7 +103,7 @@ def _line(visit: Visit, token: bytes, row: TopicRow) -> list[object]:
     closed = any(policy.commitment for _, policy in visit.mirror.scan(POLICIES, token))
     state = warning("closed") if row.closed else None
     size = amount(sum(anchor.size for anchor in known))
-    return [topic_link(visit, token), tenant, row.partitions, size, newest, "yes" if closed else "no", state]
+    return [visit.topic(token), tenant, row.partitions, size, newest, "yes" if closed else "no", state]
 
 
 # One topic.
@@ -152,7 +120,7 @@ def show_topic(visit: Visit) -> Html:
         part("Rights", _rights(visit, token)),
         part("Permits that stand", _permits(visit, token)),
         TopicTraffic(visit, {token: row}).tables(),
-        part("What went", _marks(visit, token, row)),
+        part("Retired", _marks(visit, token, row)),
         part("Epochs", _epochs(visit, token)),
         part("Erased", _erasures(visit, token)) if row.flags & ERASABLE else None,
         part("What you may do", *_commands(visit, token, row)),
@@ -162,14 +130,9 @@ def show_topic(visit: Visit) -> Html:
 def _ways(visit: Visit, token: bytes) -> Html:
     history, path = visit.mirror.row(HISTORIES(token)), f"topics/{token.hex()}"
     operations = many(0 if history is None else history.operations, "operation")
-    flow = link(visit, "flow", "", topic=token.hex())
-    return join(
-        link(visit, f"history: {operations}", f"{path}/history"),
-        ", ",
-        link(visit, "records", f"{path}/records"),
-        ", ",
-        flow,
-    )
+    ways = [visit.link(name, f"{path}/{name}") for name in ("records", "lanes")]
+    flow = visit.link("flow", "", topic=token.hex())
+    return join(visit.link(f"history: {operations}", f"{path}/history"), *((", ", way) for way in (*ways, flow)))
 
 
 def _facts(visit: Visit, token: bytes, row: TopicRow) -> list[tuple[str, object]]:
@@ -182,9 +145,9 @@ def _facts(visit: Visit, token: bytes, row: TopicRow) -> list[tuple[str, object]
     return [
         ("token", code(token)),
         ("tenant", join(short(row.tenant), own)),
-        ("owner", principal_link(visit, row.owner)),
-        ("made at height", height_link(visit, row.created)),
-        ("closed at height", height_link(visit, row.closed) if row.closed else None),
+        ("owner", visit.principal(row.owner)),
+        ("made at height", visit.block(row.created)),
+        ("closed at height", visit.block(row.closed) if row.closed else None),
         ("partitions", f"{row.partitions}, {many(row.replicas, 'replica')}"),
         ("kept", show_keeping(row.keep_ms, row.keep_parcels) + "".join(earlier)),
         ("pace of anchors", show_ms(row.anchor_pace_ms) if row.anchor_pace_ms else None),
@@ -193,22 +156,20 @@ def _facts(visit: Visit, token: bytes, row: TopicRow) -> list[tuple[str, object]
 
 
 def _columns(visit: Visit, token: bytes, row: TopicRow) -> list[object]:
-    said = ask_columns(visit, token)
-    rows: list[list[object]] = []
+    said = ask_columns(visit, token, is_own=owned(visit)(row))
+    rows, closed = list[list[object]](), list[list[object]]()
     for (_, version), schema in visit.mirror.scan(SCHEMAS, token)[::-1]:
         found = said.schemas.get(version)
         text = soft("not told") if found is None else tag("span", str(found), " ", checked("hash fits"))
-        rows.append([version, height_link(visit, schema.height), code(schema.hash.hex()[:16]), text])
-    closed: list[list[object]] = []
+        rows.append([version, visit.block(schema.height), code(schema.hash.hex()[:16]), text])
     newest = said.schemas.get(row.version)
     for (_, group), policy in visit.mirror.scan(POLICIES, token):
-        names = (
-            ", ".join(newest.groups[group]) if newest is not None and group < len(newest.groups) else f"group {group}"
-        )
-        formula: object = soft("lifted")
-        if policy.commitment:
-            formula = told(said.policies.get(group) or "formula not told", by="the authority")
-        closed.append([names, policy.version, height_link(visit, policy.height), formula])
+        is_known = newest is not None and group < len(newest.groups)
+        names = ", ".join(newest.groups[group]) if newest is not None and is_known else f"group {group}"
+        formula: object = soft("not told" if policy.commitment else "lifted")
+        if policy.commitment and (held := said.policies.get(group)) is not None:
+            formula = tag("span", held, " ", checked("commitment fits")) if held else warning(LOST)
+        closed.append([names, policy.version, visit.block(policy.height), formula])
     trouble = tag("p", warning("not told"), f" {said.trouble}") if said.trouble else None
     forged = [tag("p", bad("does not hold"), f" {one}") for one in said.forged]
     versions = lines(["version", "height", "hash", "columns"], rows[:LINES], "No schema.", numbers=(0, 1))
@@ -217,23 +178,23 @@ def _columns(visit: Visit, token: bytes, row: TopicRow) -> list[object]:
 
 
 def _rights(visit: Visit, token: bytes) -> Html:
-    first = skipped(visit)
+    first = visit.skip
     found = visit.mirror.scan(RIGHTS, token, most=first + LINES + 1)[first:]
     rows = []
     for (_, principal), row in found[:LINES]:
         height = _height_of_change(visit, token, principal, row.changed_ms)
-        since = tag("span", height_link(visit, height), " ", when(row.changed_ms))
+        since = tag("span", visit.block(height), " ", when(row.changed_ms))
         for allow, operations, host in row.rules or [[1, 0, ""]]:
             words = ", ".join(one.name.lower() for one in Right if operations & one and one.name)
             said = (words if allow else bad(f"not {words}")) if words else soft("none any more")
-            rows.append([principal_link(visit, principal), said, "anywhere" if host == "*" else host, since])
+            rows.append([visit.principal(principal), said, "anywhere" if host == "*" else host, since])
     shown = lines(["principal", "may", "from", "last change"], rows, "Nobody was granted a right.")
-    return join(shown, ways_on(visit, first + len(found)))
+    return join(shown, visit.ways_on(first + len(found)))
 
 
 def _height_of_change(visit: Visit, token: bytes, principal: bytes, time_ms: int) -> int:
     """Of the block that changed these rules: the ledger keeps its time, and several blocks may have the same."""
-    heights = [recent(visit.mirror).height_at(time_ms)]
+    heights = [visit.recent.height_at(time_ms)]
     while heights[-1] < visit.head.height and visit.mirror.block(heights[-1] + 1).time_ms == time_ms:
         heights.append(heights[-1] + 1)
     for height in heights[:0:-1]:
@@ -244,24 +205,18 @@ def _height_of_change(visit: Visit, token: bytes, principal: bytes, time_ms: int
 
 
 def _permits(visit: Visit, token: bytes) -> Html:
-    found = sorted(recent(visit.mirror).live_permits({token}), key=lambda one: -one[1].height)
-    rows = [
-        [
-            Operation(row.operation).name.lower(),
-            principal_link(visit, row.principal),
-            height_link(visit, row.height),
-            wire.show_time(row.not_after_ms),
-            short(identifier),
-        ]
-        for identifier, row in found[:LINES]
-    ]
-    shown = lines(["to", "principal", "issued at", "not after", "permit"], rows, "Nobody holds a permit.", numbers=(2,))
-    return join(soft(f"The newest {LINES} of {amount(len(found))}.") if len(found) > LINES else None, shown)
+    found = sorted(visit.recent.live_permits({token}), key=lambda one: -one[1].height)
+    rows = []
+    for identifier, row in found[:LINES]:
+        what, who = Operation(row.operation).name.lower(), visit.principal(row.principal)
+        rows.append([what, who, visit.block(row.height), wire.show_time(row.not_after_ms), short(identifier)])
+    columns = ["to", "principal", "issued at", "not after", "permit"]
+    return lines(columns, rows, "Nobody holds a permit.", numbers=(2,), more=len(found) - LINES)
 
 
 def _marks(visit: Visit, token: bytes, row: TopicRow) -> Html:
     rows = [
-        [number, word, mark.below, height_link(visit, mark.height)]
+        [number, word, mark.below, visit.block(mark.height)]
         for number in range(row.partitions)
         for word, mark in (
             ("retired by its carrier", visit.mirror.row(RETIRED(token, number))),
@@ -269,7 +224,12 @@ def _marks(visit: Visit, token: bytes, row: TopicRow) -> Html:
         )
         if mark is not None
     ]
-    return lines(["partition", "what", "below offset", "height"], rows[:LINES], "All is there.", numbers=(0, 2, 3))
+    return lines(
+        ["partition", "what", "below offset", "height"],
+        rows[:LINES],
+        "Nothing was retired or released: all parcels are kept.",
+        numbers=(0, 2, 3),
+    )
 
 
 def _epochs(visit: Visit, token: bytes) -> Html:
@@ -289,13 +249,13 @@ def _epochs(visit: Visit, token: bytes) -> Html:
 
 
 def _erasures(visit: Visit, token: bytes) -> Html:
-    found = visit.mirror.scan(ERASURES, token, most=LINES + 1)
+    found = visit.mirror.scan(ERASURES, token)
     rows = [
-        [principal_link(visit, publisher), period, height_link(visit, row.height), when(row.time_ms)]
+        [visit.principal(publisher), period, visit.block(row.height), when(row.time_ms)]
         for (_, publisher, period), row in found[:LINES]
     ]
-    shown = lines(["publisher", "period", "height", "time"], rows, "Nothing was erased.", numbers=(1, 2))
-    return join(shown, soft(f"And more; these are the first {LINES}.") if len(found) > LINES else None)
+    columns = ["publisher", "period", "height", "time"]
+    return lines(columns, rows, "Nothing was erased.", numbers=(1, 2), more=len(found) - LINES)
 
 
 def _commands(visit: Visit, token: bytes, row: TopicRow) -> list[Html]:
@@ -304,9 +264,9 @@ def _commands(visit: Visit, token: bytes, row: TopicRow) -> list[Html]:
     name = quote(visit.viewer.topic_name(token) if is_own else token.hex())  # another tenant's never by its name
     home = f"--home {quote(str(identity.home))}"
     names = group_names(visit)
-    groups = [quote(names.get(group) or group.hex()) for group, _ in recent(visit.mirror).groups({token})[:3]]
+    groups = [quote(names.get(group) or group.hex()) for group, _ in visit.recent.groups({token})[:3]]
     found = [f"tally group reset {group} {name} --to earliest {home}" for group in groups]
-    if is_owner(visit, row):
+    if owned(visit)(row):
         found += [f"tally right grant {name} PRINCIPAL read {home}", f"tally topic rotate {name} {home}"]
         found += [f"tally erase {name} PUBLISHER --all-periods --yes {home}"] if row.flags & ERASABLE else []
     else:
@@ -325,22 +285,21 @@ def show_history(visit: Visit) -> Html:
         checked("complete"),
         f" {many(count, 'operation')} up to height {visit.head.height}: each extends a chain that the state root"
         " covers, and the whole ledger was replayed here. ",
-        link(visit, "the topic", f"topics/{token.hex()}"),
+        visit.link("the topic", f"topics/{token.hex()}"),
     )
     only = visit.query.get("only", "")
     if only not in ("", "refused"):
         raise Misuse(f"only {only[:40]!r} is unknown", hint="choose one of the list")
-    form = filters(visit, choice(visit, "only", "show", [("", "all operations"), ("refused", "refused only")]))
+    form = visit.filters(visit.choice("only", "show", {"": "all operations", "refused": "refused only"}))
     found, older = _operations(visit, token, refused=only == "refused")
-    rows = [_operation(visit, one) for one in found]
-    none = nothing("None was refused among those looked through here." if only else "Nothing happened to it yet.")
-    shown = lines(["place", "time", "operator", "operation"], rows, "") if rows else none
-    return join(heading(f"History of {name}", lead), form, shown, pager(visit, None, older))
+    none = "None was refused among those looked through here." if only else "Nothing happened to it yet."
+    shown = lines(["place", "time", "operator", "operation"], [_operation(visit, one) for one in found], none)
+    return join(heading(f"History of {name}", lead), form, shown, visit.pager(None, older))
 
 
 def _operations(visit: Visit, token: bytes, *, refused: bool) -> tuple[list[HistoryItem], dict[str, object] | None]:
     """A page of them, newest first, and where to go on."""
-    before, most = _place(visit), _LOOKED_MAX if refused else LINES
+    before, most = visit.before, _LOOKED_MAX if refused else LINES
     looked = visit.mirror.history(token, most + 1, before)
     found = [item for item in looked[:most] if not refused or decode(item.entry)["reason"]]
     last = found[LINES - 1] if len(found) > LINES else looked[most - 1] if len(looked) > most else None
@@ -350,21 +309,9 @@ def _operations(visit: Visit, token: bytes, *, refused: bool) -> tuple[list[Hist
 def _operation(visit: Visit, item: HistoryItem) -> list[object]:
     fields = decode(item.entry)
     words = describe(fields, visit.viewer)
-    place = link(visit, f"{item.height}/{item.index}", f"ledger/entries/{item.height}/{item.index}")
+    place = visit.entry(item.height, item.index)
     time = when(visit.mirror.block(item.height).time_ms)
-    return [place, time, principal_link(visit, fields["operator"]), bad(words) if fields["reason"] else words]
-
-
-def _place(visit: Visit) -> tuple[int, int] | None:
-    text = visit.query.get("before") or None
-    if text is None:
-        return None
-    height, _, index = text.partition("/")
-    if not (is_number(height) and is_number(index) and len(text) <= 24) or int(height) > visit.head.height:
-        raise Misuse(
-            f"before {text[:40]!r}: a place such as 120/3 expected", hint="open the history from its beginning"
-        )
-    return int(height), int(index)
+    return [place, time, visit.principal(fields["operator"]), bad(words) if fields["reason"] else words]
 
 
 PAGES = (

@@ -9,25 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.console import tables
-from tallystick.console.layout import (
-    LINES,
-    facts,
-    field,
-    filters,
-    heading,
-    lines,
-    link,
-    nothing,
-    part,
-    skipped,
-    soft,
-    topic_link,
-    warning,
-    ways_on,
-)
+from tallystick.console.layout import facts, heading, lines, nothing, part
+from tallystick.console.marks import cut, warning
 from tallystick.console.page import Page
-from tallystick.console.tables import at, cut, number
-from tallystick.console.viewer import Visit
+from tallystick.console.tables import at, number
+from tallystick.console.visit import LINES, Visit
 from tallystick.errors import Misuse
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import amount, many, tracks
@@ -60,15 +46,15 @@ def show_trips(visit: Visit) -> Html:
     if not tables.has(visit, "trips"):
         return join(title, tables.missing(visit, "trips"))
     rows = tables.rows_of(visit)
-    form = filters(visit, field(visit, "vehicle_id", "vehicle"), *tables.time_fields(visit))
+    form = visit.filters(visit.field("vehicle_id", "vehicle"), *tables.time_fields(visit))
     found = tables.within(visit, rows.read("trips", _LIST), "start_ts", "vehicle_id")
-    shown = [_line(visit, row) for row in found.slice(skipped(visit), LINES).to_pylist()]
+    shown = [_line(visit, row) for row in found.slice(visit.skip, LINES).to_pylist()]
     columns = ["begin", "vehicle", "lasted", "km", "braking", "acceleration"]
     listed = lines(columns, shown, "No trips fit.", numbers=(3, 4, 5))
-    topic = None if rows.token is None else (" of topic ", topic_link(visit, rows.token))
+    topic = None if rows.token is None else (" of topic ", visit.topic(rows.token))
     told = tables.lead(many(len(found), "trip"), topic, ",")
-    drawn = _map(_drawn(rows, found.slice(skipped(visit), TRACKS_MAX)), len(found))
-    return join(title, told, form, drawn, part("Trips", listed, ways_on(visit, len(found))))
+    drawn = _map(_drawn(rows, found.slice(visit.skip, TRACKS_MAX)), len(found))
+    return join(title, told, form, drawn, part("Trips", listed, visit.ways_on(len(found))))
 
 
 def _line(visit: Visit, row: dict[str, Any]) -> list[object]:
@@ -79,11 +65,13 @@ def _line(visit: Visit, row: dict[str, Any]) -> list[object]:
 
 def _vehicle(visit: Visit, row: dict[str, Any]) -> object:
     name = str(row["vehicle_id"])
-    return link(visit, name, "trips", vehicle_id=name) if name == cut(name) else cut(name)
+    return visit.link(name, "trips", vehicle_id=name) if name == cut(name) else cut(name)
 
 
 def _drawn(rows: TableRows, found: pa.Table) -> list[dict[str, Any]]:
     """What is drawn of these trips, whose order does not matter."""
+    if not found.num_rows:
+        return []
     chosen = set(zip(found["batch"].to_pylist(), found["row"].to_pylist(), strict=True))
     table = rows.read("trips", _DRAWN, batches={batch for batch, _ in chosen})
     keys = zip(table["batch"].to_pylist(), table["row"].to_pylist(), strict=True)
@@ -105,13 +93,17 @@ def _map(trips: list[dict[str, Any]], count: int) -> Html | None:
     ]
     if not found and not events:
         return nothing("None of these trips says where it went.")
-    said = [f"{len(found)} of {many(count, 'track')}, north is up"]
+    said = [f"{_some(len(found), count, 'track')}, north is up"]
     if step > 1:
         said.append(f"one point in {step}")
     if events:
-        said.append(f"{min(len(events), EVENTS_MAX)} of {many(len(events), 'harsh event')} as dots")
+        said.append(f"{_some(min(len(events), EVENTS_MAX), len(events), 'harsh event')} as dots")
     dots = [(lon, lat, colour, f"{kind}: {who}") for lon, lat, colour, kind, who in events[:EVENTS_MAX]]
     return tag("figure", tracks(found, dots, "map of the tracks"), tag("figcaption", ", ".join(said), class_="soft"))
+
+
+def _some(shown: int, count: int, noun: str) -> str:
+    return many(count, noun) if shown == count else f"{amount(shown)} of {many(count, noun)}"
 
 
 def _points(line: str, step: int) -> list[list[float]]:
@@ -145,7 +137,9 @@ def show_trip(visit: Visit) -> Html:
         "harsh": f"{number(trip['harsh_braking'])} braking, {number(trip['harsh_acceleration'])} acceleration",
         "ended by": "not ended yet" if trip["batch"] < 0 else cut(trip["cut"]),
         "rows": number(trip["rows"]),
-        "suspect": warning("some rows are of a publisher that was revoked since") if trip["suspect"] else None,
+        "rows to doubt": (warning("suspect"), " some are of a publisher that was revoked since")
+        if trip["suspect"]
+        else None,
     }
     events = [
         [at(one["start_ts"]), _kind(one)[1], number(one["acceleration_ms2"], "m/s²"), _where(one)]
@@ -186,8 +180,8 @@ def _origin(visit: Visit, trip: dict[str, Any]) -> Html:
         ]
         for one in found.sort_by(places).slice(0, _SHOWN_MAX).to_pylist()
     ]
-    more = soft(f"{len(found) - _SHOWN_MAX} more are not listed") if len(found) > _SHOWN_MAX else None
-    return join(lines(["record", "published by", "rows"], listed, "No rows are left.", numbers=(2,)), more)
+    columns = ["record", "published by", "rows"]
+    return lines(columns, listed, "No rows are left.", numbers=(2,), more=len(found) - _SHOWN_MAX)
 
 
 PAGES = (

@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from tallystick import wire
-from tallystick.console.layout import (
-    LINES,
-    bad,
-    checked,
-    code,
-    command,
-    facts,
-    heading,
-    height_link,
-    lines,
-    link,
-    nothing,
-    part,
-    principal_link,
-    short,
-    skipped,
-    topic_link,
-    warning,
-    ways_on,
-    when,
-)
+from tallystick.console.layout import command, facts, heading, lines, nothing, part
+from tallystick.console.marks import bad, checked, code, short, warning, when
 from tallystick.console.page import Page
 from tallystick.console.pages.ledger import in_words
-from tallystick.console.viewer import Visit
+from tallystick.console.visit import LINES, Visit
 from tallystick.errors import Misuse
 from tallystick.ledger.contracts.firmware import CAMPAIGNS, RELEASES, CampaignRow, CampaignStatus, ReleaseRow
 from tallystick.ledger.contracts.kinds import EntryKind
@@ -53,21 +34,21 @@ def show_updates(visit: Visit) -> Html:
     live = sum(not row.withdrawn for _, row in releases)
     told = f"{many(live, 'live release')}, {len(releases) - live} withdrawn, {many(len(campaigns), 'campaign')}. "
     lead = told, "Counts of vehicles are the Director's word, which the contract held to its order and bounds."
-    at = skipped(visit)
+    at = visit.skip
     ran = [_campaign(visit, token, name, row) for (token, name), row in campaigns[at : at + LINES]]
     came = [_release(visit, token, image, row) for (token, image), row in releases[at : at + LINES]]
     return join(
         heading("Updates", lead),
         part("Campaigns", lines(["campaign", "topic", "begun at", "state", "phase", "vehicles"], ran, "None.")),
         part("Releases", lines(["image", "topic", "released at", "state", "author"], came, "None.")),
-        ways_on(visit, max(len(campaigns), len(releases))),
+        visit.ways_on(max(len(campaigns), len(releases))),
     )
 
 
 def _campaign(visit: Visit, token: bytes, campaign: bytes, row: CampaignRow) -> list[object]:
-    place = link(visit, short(campaign), f"updates/{token.hex()}/{campaign.hex()}")
+    place = visit.link(short(campaign), f"updates/{token.hex()}/{campaign.hex()}")
     phase = f"{row.phase + 1} of {len(row.phases)}, {_share(row.current)}"
-    return [place, topic_link(visit, token), height_link(visit, row.height), _state(row), phase, _counts(row)]
+    return [place, visit.topic(token), visit.block(row.height), _state(row), phase, _counts(row)]
 
 
 def _share(phase: Phase) -> str:
@@ -85,9 +66,9 @@ def _state(row: CampaignRow) -> Html:
 
 
 def _release(visit: Visit, token: bytes, image: bytes, row: ReleaseRow) -> list[object]:
-    state = (bad("withdrawn"), " at ", height_link(visit, row.withdrawn)) if row.withdrawn else checked("live")
+    state = (bad("withdrawn"), " at ", visit.block(row.withdrawn)) if row.withdrawn else checked("live")
     place = tag("span", short(image), id=image.hex())
-    return [place, topic_link(visit, token), height_link(visit, row.height), state, principal_link(visit, row.author)]
+    return [place, visit.topic(token), visit.block(row.height), state, visit.principal(row.author)]
 
 
 def show_campaign(visit: Visit) -> Html:
@@ -97,8 +78,8 @@ def show_campaign(visit: Visit) -> Html:
         raise Misuse(f"no campaign {campaign.hex()} on this ledger", hint="the page of updates lists them")
     told = {
         "state": (_state(row), " ", _WHY.get(CampaignStatus(row.status))),
-        "topic": topic_link(visit, token),
-        "begun at": height_link(visit, row.height),
+        "topic": visit.topic(token),
+        "begun at": visit.block(row.height),
         "phase": (f"{row.phase + 1} of {len(row.phases)}, open since ", when(row.opened_ms)),
         "vehicles": f"{_counts(row)} ({amount(row.forgiven)} of them forgiven), in {many(row.reports, 'report')}",
         "manifests counted": code(row.manifests) if row.reports else None,
@@ -109,7 +90,7 @@ def show_campaign(visit: Visit) -> Html:
         if (found := visit.mirror.row(RELEASES(owner, image))) is not None
     ]
     history = [
-        [height_link(visit, one.height), when(one.time_ms), principal_link(visit, one.author), in_words(visit, one)]
+        [visit.block(one.height), when(one.time_ms), visit.principal(one.author), in_words(visit, one)]
         for one in _history(visit, token, campaign, row.height)
     ]
     phases = [_phase(number, Phase(*one), row) for number, one in enumerate(row.phases)]

@@ -52,16 +52,22 @@ class Panel:
 def in_words(row: Mapping[str, Any]) -> list[str]:
     """A row of the schema `alerts`, in lines for people."""
     meaning, unit = MEANINGS[row["check"]]
-    low, high = (f"{row[name]:.6g}" if row[name] is not None else "any" for name in ("low", "high"))
     seen = "nothing" if row["seen"] is None else f"{row['seen']:.6g} {unit}".rstrip()
     when = f"{row['ts_first']:%Y-%m-%d %H:%M:%S.%f} to {row['ts_last']:%H:%M:%S.%f} UTC"
     return [
         f"vehicle {row['vin']}, identifier {row['can_id'] & IDENTIFIER:X}, {row['signal']}: {row['check']}",
         meaning,
-        f"seen {seen}, expected {low} to {high}",
+        f"seen {seen}, expected {band(row['low'], row['high'])}",
         f"{when}, frames {row['first_frame']} to {row['last_frame']}: {row['frames']} hits, "
         f"the strongest {row['strength']:.3g} times its limit",
     ]
+
+
+def band(low: float | None, high: float | None) -> str:
+    """What was expected, in words."""
+    if low is None or high is None:
+        return "anything" if low == high else f"at least {low:.6g}" if high is None else f"at most {high:.6g}"
+    return f"{low:.6g} to {high:.6g}"
 
 
 def panels(row: Mapping[str, Any], frames: Frames, profile: Profile | None, dbc: Dbc | None) -> list[Panel]:

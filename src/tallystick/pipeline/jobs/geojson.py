@@ -61,7 +61,7 @@ def _trips(warehouse: Warehouse, with_open: bool) -> Iterator[dict[str, Any]]:
     if with_open:
         files += [(file, True) for file in table.files(beside="open")]
     for file, is_open in files:
-        with reading():
+        with reading(table.folder):
             for batch in ds.dataset([file]).to_batches():
                 for trip in batch.to_pylist():
                     yield {**trip, "is_open": is_open}

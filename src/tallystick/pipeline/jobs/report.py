@@ -32,7 +32,7 @@ def run(run: JobRun) -> dict[str, Any]:
         hint = "tally pipeline run audit or ingest makes one"
         raise Misuse(f"{run.warehouse.folder}: no warehouse is here", hint=hint)
     out: Path = run.options.get("out") or run.warehouse.folder / "report.html"
-    with reading():
+    with reading(run.warehouse.folder):
         text = render(Tables(run.warehouse), facts, run.clock.now())
     hidden = out.with_name(f".{out.name}")
     try:

@@ -83,7 +83,7 @@ class FleetUpdates:
         if not files:
             hint = "tally pipeline run audit --home … --warehouse …"
             raise Misuse(f"{self._run.warehouse.folder}: the ledger was not audited yet", hint=hint)
-        with reading():
+        with reading(self._run.warehouse.table(audit_ledger.TABLE).folder):
             table = ds.dataset(files, audit_ledger.SCHEMA).to_table()
         table = table.append_column("us", table["time"].cast(pa.int64())).sort_by("height")
         self.now_us: int = pc.max(table["us"]).as_py()

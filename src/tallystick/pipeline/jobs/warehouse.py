@@ -133,7 +133,7 @@ class WarehouseTable:
 
     def check(self, number: int) -> None:
         """Raise `Misuse` where a batch has lost rows since: Spark passes over files that are empty or gone."""
-        with reading():
+        with reading(self.folder):
             found, rows = _count(self.place(number)), self.facts(number)["rows"]
         if found != rows:
             raise Misuse(f"{self.place(number)}: {rows} rows were written, {found} are there", hint=_RESTORE)
@@ -195,12 +195,12 @@ class WarehouseTable:
 
 
 @contextmanager
-def reading() -> Iterator[None]:
-    """A parquet file of a table that cannot be read is told with the remedy."""
+def reading(folder: Path) -> Iterator[None]:
+    """A parquet file of the table in `folder`, or of one below it, that cannot be read is told with the remedy."""
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
-        raise Misuse(f"a table is damaged: {error}", hint=_RESTORE) from error
+        raise Misuse(f"{folder}: a table is damaged: {error}", hint=_RESTORE) from error
 
 
 def _count(folder: Path) -> int:

@@ -14,7 +14,8 @@ from ledger_world import NOW_MS, World, seed
 
 from tallystick.client.session import Session
 from tallystick.console.mirror import Mirror
-from tallystick.console.viewer import Viewer, Visit
+from tallystick.console.viewer import Viewer
+from tallystick.console.visit import Visit
 from tallystick.identity.folder import Identity, Keys
 from tallystick.ledger import entries
 from tallystick.ledger.block import Transaction
@@ -79,7 +80,12 @@ def visit_of(viewer: Viewer, path: str, parameters: Mapping[str, str] = {}, **qu
 
 
 def put(
-    warehouse: Path, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema, batch: int = 0, **facts: Any
+    warehouse: Path,
+    name: str,
+    rows: Sequence[dict[str, Any]],
+    schema: pa.Schema | None = None,
+    batch: int = 0,
+    **facts: Any,
 ) -> Path:
     """A batch of a table, as a job leaves it."""
     place = warehouse / name / f"batch={batch}"
