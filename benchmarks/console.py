@@ -3,6 +3,7 @@
     replay                    entries a second, from the genesis, of a ledger of 100,000 kept entries
     first_page                from the command's start to the first page, where such a ledger was replayed before
     block_shown               from a block to the page that shows it
+    scene_shown               from the outcome of a demo's scene to the page that shows it
     idle                      of a core, with a page open and nothing but empty blocks
     memory                    the peak after ten times the entries, against that after the entries once
     page_…                    each page at 1,000 topics and 10,000 principals, but for those that read records or ask
@@ -13,6 +14,7 @@ Where there is a limit it stands as the peer: a ratio above one keeps it. Result
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -50,8 +52,9 @@ from tallystick.trust.right import Right
 
 SUITE = "console"
 ENTRIES, TOGETHER = 100_000, 500
-FIRST_PAGE_MS, BLOCK_SHOWN_MS, PAGE_MS, IDLE_PERCENT = 3_000.0, 1_000.0, 50.0, 2.0
+FIRST_PAGE_MS, BLOCK_SHOWN_MS, SCENE_SHOWN_MS, PAGE_MS, IDLE_PERCENT = 3_000.0, 1_000.0, 2_000.0, 50.0, 2.0
 MEMORY = 0.9  # what the allocators' mood may cost
+SETTLED_S = 3.0  # the compiled loops come on a thread: 100 MiB, whatever the ledger's size
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -66,9 +69,10 @@ def held(name: str, found: Sequence[float], limit: float, unit: str) -> harness.
 class Running:
     """The command as a process, and the browser that it let in."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, scenes: Path | None) -> None:
         self.began = time.perf_counter()
         command = [sys.executable, "-m", "tallystick.cli", "console", "--home", str(home), "--json"]
+        command += [] if scenes is None else ["--scenes", str(scenes)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         url = re.search(r'http://[^"]+', self.process.stdout.readline())
@@ -84,10 +88,10 @@ class Running:
             answer = connection.getresponse()
             return SimpleNamespace(status=answer.status, headers=answer.headers, text=answer.read().decode())
 
-    def page(self, version: str | None = None) -> Any:
-        """The ledger's page; with a version, as soon as there is a newer one."""
+    def page(self, version: str | None = None, path: str = "ledger") -> Any:
+        """A page; with a version, as soon as there is a newer one."""
         headers = {} if version is None else {"tally-console": version}
-        return self.ask(f"{self.base}ledger", **headers)
+        return self.ask(f"{self.base}{path}", **headers)
 
     def until_shown(self, height: int = 0) -> Any:
         """The page as soon as it stands under a checkpoint of that height or above."""
@@ -111,8 +115,8 @@ def _shows(text: str, height: int) -> bool:
 
 
 @contextmanager
-def running(home: Path) -> Iterator[Running]:
-    console = Running(home)
+def running(home: Path, scenes: Path | None = None) -> Iterator[Running]:
+    console = Running(home, scenes)
     try:
         yield console
     finally:
@@ -142,6 +146,9 @@ def rows_of_a_process(quick: bool, rounds: int | None) -> Iterator[harness.Resul
             console.until_shown()
             shown = [_block_shown_ms(stack, console, number) for number in range(rounds)]
             yield held("block_shown", shown, BLOCK_SHOWN_MS, "ms")
+        yield held("scene_shown", _scenes_shown_ms(home, rounds), SCENE_SHOWN_MS, "ms")
+        with running(home) as console:
+            console.until_shown()
             yield held("idle", [_idle_percent(console, 2 if quick else 20) for _ in range(rounds)], IDLE_PERCENT, "%")
 
 
@@ -157,6 +164,23 @@ def _block_shown_ms(stack: ConsoleStack, console: Running, number: int) -> float
     began, height = time.perf_counter(), stack.node.ledger.height
     console.until_shown(height)
     return (time.perf_counter() - began) * 1000
+
+
+def _scenes_shown_ms(home: Path, rounds: int) -> list[float]:
+    """As the demo tells them, one after the other."""
+    found, file = [], home / "scenes.jsonl"
+    with running(home, file) as console:
+        console.until_shown()
+        said = console.page(path="scenes")
+        for number in range(rounds):
+            scene = dict.fromkeys(("expected", "verdict", "happened", "evidence"), "told") | {"time_ms": 1}
+            began = time.perf_counter()
+            with file.open("a") as told:
+                told.write(json.dumps({"attack": f"scene {number}", **scene}) + "\n")
+            while f"scene {number}" not in said.text:
+                said = console.page(said.headers.get("tally-version") or "", "scenes")
+            found.append((time.perf_counter() - began) * 1000)
+    return found
 
 
 def _idle_percent(console: Running, seconds: float) -> float:
@@ -189,6 +213,7 @@ def rows_of_memory(quick: bool, rounds: int | None) -> Iterator[harness.Figure]:
 def _peak_mib(count: int) -> float:
     with instance(count) as stack, running(stack.reader.identity.home) as console:
         console.until_shown()
+        time.sleep(SETTLED_S)
         return console.peak_mib()
 
 
