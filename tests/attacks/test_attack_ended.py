@@ -340,8 +340,7 @@ def is_allowed_after_the_withdrawal(folder: Path) -> bool:
 
             def write(*transactions: Transaction) -> None:
                 for one in transactions:
-                    height = ledger.submit(one.data, 0).height
-                wait_until(lambda: ledger._seen >= height and ledger._signed(height)[0] >= height)
+                    ledger.wait(ledger.submit(one.data, 0), 10)
 
             def cosign() -> None:
                 note = Note.decode(ledger.newest_note())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chain_world import Chain, ChainWorld, wait_until
+from chain_world import Chain, ChainWorld
 from ledger_world import HOME, HOSPITAL, NOW_MS, World, operation_batch, seed, token
 
 from tallystick import wire
@@ -305,8 +305,17 @@ def test_listeners_learn_what_a_block_changed(running: Running) -> None:
     seen: dict[int, set[bytes]] = {}
     running.engine.on_block(lambda block, keys: seen.update({block.height: set(keys)}))
     placed = running.take(world.doctor.sign(entries.grant(HEART, world.monitor.id, Right.READ)))[0]
-    wait_until(lambda: placed.height in seen)  # a chain is followed by a thread of its own
     assert {b"right/" + HEART + world.monitor.id, b"rights/" + world.monitor.id} <= seen[placed.height]
+
+
+def test_who_waited_for_a_withdrawal_finds_that_listeners_heard_of_it(running: Running) -> None:
+    """Guards go by what they were told: else a right would count after its owner was told that it is gone."""
+    world, heard = running.world, list[int]()
+    running.engine.on_block(lambda block, _: heard.append(block.height))
+    for number in range(20):
+        change = entries.withdraw if number % 2 else entries.grant
+        placed = running.take(world.doctor.sign(change(HEART, world.monitor.id, Right.READ)))[0]
+        assert placed.height in heard
 
 
 def test_waiting_for_a_block_that_is_not_made_ends(tmp_path: Path) -> None:

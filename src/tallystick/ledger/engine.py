@@ -86,8 +86,8 @@ class Engine(Protocol):
         ...
 
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
-        """Return the block that holds it once it is stored. Raises `Unavailable` where that takes longer or the block
-        was lost."""
+        """Return the block that holds it once it is stored, and listeners have heard of it. Raises `Unavailable` where
+        that takes longer or the block was lost."""
         ...
 
     def checkpoint(self) -> bytes:

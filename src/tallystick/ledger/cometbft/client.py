@@ -134,12 +134,15 @@ class CometbftLedger:
             found = self._find(leaf)
 
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
-        deadline = self._clock.monotonic() + timeout_s
-        while self._signed(at_least=submitted.height)[0] < submitted.height:
+        """As every engine's; listeners hear of it later only where its checkpoint waits for witnesses. So nobody is told
+        that a right is withdrawn while the guards of this node still go by it."""
+        height, deadline = submitted.height, self._clock.monotonic() + timeout_s
+        while self._signed(at_least=height)[0] < height or self._seen < height:
             if self._clock.monotonic() >= deadline:
-                raise Unavailable(f"ledger: block {submitted.height} lacks the validators' signatures yet")
+                raise Unavailable(f"ledger: block {height} lacks the validators' signatures, or was not followed yet")
             self._clock.pause(self._settings.poll_s)
-        return self._fetch_block(submitted.height)
+        self._tell()  # the thread that follows may be in the middle of it
+        return self._fetch_block(height)
 
     def tick(self, now_ms: int) -> Block | None:
         """The validators make the blocks."""
