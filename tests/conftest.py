@@ -95,6 +95,9 @@ LONGEST_FIRST = (
     "tests/scenarios/",
 )
 
+# Instances that the tests of a folder share, each under names of its own.
+FOLDERS_WORLDS = ("both_gateways", "fleet", "lake", "world")
+
 NO_DATA = "no real data"  # which is no engine: it may not be handed out
 REQUIRE_ENGINES = os.environ.get("TALLY_REQUIRE_ENGINES", "") not in ("", "0")
 PROFILE = os.environ.get("TALLY_PROFILE", "ci")
@@ -214,16 +217,27 @@ ast.parse = _patient(ast.parse)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test that is run once more finds a new world: what its first attempt left in its module's is in the way."""
+    """A test that is run once more finds a new world: what its first attempt left in its module's, or in that of its
+    folder, is in the way. Engines go on."""
     if getattr(item, "execution_count", 1) == 1:
         return
     from pytest_rerunfailures import suspended_finalizers  # of everything above the test, which it means to keep
 
-    for node in [one for one in reversed(suspended_finalizers) if isinstance(one, pytest.Module | pytest.Class)]:
-        finalizers, _ = suspended_finalizers.pop(node)
-        while finalizers:
-            with suppress(Exception):  # what a failed attempt left may not end well; how it failed is told
-                finalizers.pop()()
+    ending: list[Callable[[], object]] = []
+    for node, (finalizers, _) in [*suspended_finalizers.items()]:
+        if isinstance(node, pytest.Module | pytest.Class):
+            ending += finalizers
+            del suspended_finalizers[node]
+        else:
+            ending += [one for one in finalizers if _ended_fixture(one) in FOLDERS_WORLDS]  # twice does no harm
+    for end in reversed(ending):
+        with suppress(Exception):  # what a failed attempt left may not end well; how it failed is told
+            end()
+
+
+def _ended_fixture(finalizer: Callable[[], object]) -> str | None:
+    """The name of the fixture that this ends."""
+    return getattr(getattr(getattr(finalizer, "func", None), "__self__", None), "argname", None)
 
 
 @pytest.hookimpl(wrapper=True)

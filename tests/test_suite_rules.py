@@ -293,9 +293,10 @@ def test_a_test_that_claims_nothing_is_found() -> None:
 TWICE = """
         import pytest
 
-        @pytest.fixture(scope="module")
+        @pytest.fixture(scope="{scope}")
         def world():
-            return []
+            yield (names := [])
+            names.append("ended")
 
         def test_leaves_something_behind(world):
             world.append(1)
@@ -306,9 +307,10 @@ TWICE = """
         """
 
 
-def test_what_is_run_once_more_finds_a_new_world_and_its_first_attempt_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scope", ["module", "session"])
+def test_what_is_run_once_more_finds_a_new_world_and_its_first_attempt_is_told(tmp_path: Path, scope: str) -> None:
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_twice.py").write_text(dedent(TWICE), encoding="utf-8")
+    (tmp_path / "tests" / "test_twice.py").write_text(dedent(TWICE.format(scope=scope)), encoding="utf-8")
     rerun = ("-p", "pytest_rerunfailures", "--reruns", "1", "-k", "test_twice")
     said = run_suite(tmp_path, *rerun, TALLY_REQUIRE_ENGINES="")
     assert "2 passed" in said
