@@ -75,7 +75,7 @@ _TAGS = dict.fromkeys((*range(6), 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 258, 
 BOUNDED: dict[str, Any] = {
     "semantic_decoders": _TAGS,
     "tag_hook": _refuse,
-    "max_depth": DEPTH_MAX + 1,
+    "max_depth": DEPTH_MAX,
     "allow_indefinite": False,
 }
 _STRICT: dict[str, Any] = {**BOUNDED, "object_hook": _refuse}
@@ -127,19 +127,24 @@ def decode_each(parts: Sequence[bytes], what: str = "object") -> Iterator[Any]:
 
 
 def _check_types(value: Any) -> None:
-    """Nothing but our types; the reader has bounded the depth."""
-    waiting = [[value]]
-    while waiting:
-        for item in waiting.pop():
+    """Nothing but our types, and no array too deep: the reader takes one more where that is empty."""
+    level: Sequence[Any] = [value]
+    for _ in range(DEPTH_MAX + 1):
+        arrays = []
+        for item in level:
             kind = type(item)
             if kind in _PLAIN:
                 continue
             if kind is list:
-                waiting.append(item)
+                arrays.append(item)
             elif kind is not int:
                 raise Malformed(f"type {kind.__name__} is not allowed")
             elif not -(1 << 63) <= item < 1 << 64:
                 raise Malformed("integer out of range")
+        if not arrays:
+            return
+        level = [item for array in arrays for item in array]
+    raise Malformed(f"more than {DEPTH_MAX} arrays within one another")
 
 
 class Fields:
