@@ -257,6 +257,25 @@ def test_a_receipt_is_of_a_parcel_that_is_given_as_its_hash_or_its_file(verify_p
         assert (answer["proved"], answer["notProved"]) == ([*at.statements], [*at.not_proven])
 
 
+def test_what_is_expected_and_means_nothing_for_a_file_is_misuse_as_it_is_to_the_command(verify_page: Page) -> None:
+    scene, topic = Scene.of(), token("brakes").hex()
+    parcel, trust = scene.verified.parcel.hash.hex(), scene.trust.to_json()
+    note = sign_note(scene.trust.origin, 9, seed("root"), ledger=LEDGER[:1])
+    answers = told(
+        verify_page,
+        [
+            Case(trust, scene.prove().encode(), topic=topic, parcel=parcel),
+            Case(trust, scene.anchorage().receipt(1).encode(), publisher=topic, parcel=parcel),
+            Case(trust, note, topic=topic),
+        ],
+    )
+    assert {one["failure"] for one in answers} == {"misuse"}
+    assert [one["message"] for one in answers] == [
+        f"{what}: it means nothing for a {kind}; leave it out"
+        for what, kind in (("parcel", "proof"), ("publisher", "receipt"), ("topic", "checkpoint"))
+    ]
+
+
 HISTORIES = {  # a trust file, how many of its ledger's keys signed, and how many witnesses
     "the operator alone": (trust_file(), 1, 0),
     "two witnesses": (trust_file(witnesses=2, quorum=2), 1, 2),
