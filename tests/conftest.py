@@ -16,6 +16,8 @@ import ast
 import os
 import random
 import re
+import shutil
+import tempfile
 import time
 import zlib
 from collections import Counter
@@ -135,6 +137,7 @@ settings.register_profile("glance", settings.get_profile("ci"), max_examples=10)
 settings.load_profile(PROFILE)
 
 _SHOWN_LINES = 40  # of a first attempt's trace
+_STACK_LINES = 250  # of a process that ended: the thread at fault, or that of the test, comes last
 
 _spent_s: dict[str, float] = {}
 _started = time.monotonic()
@@ -310,6 +313,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             self.workqueue.move_to_end(min(self.workqueue, key=_turn), last=False)
             super()._assign_work_unit(node)
 
+        def mark_test_pending(self, item: str) -> None:  # type: ignore[override]
+            """A test that ended its process waits again with the rest of its part, and is run once more as any other
+            that failed."""
+
     return Scheduling(config, log)
 
 
@@ -319,12 +326,34 @@ def _turn(scope: str) -> int:
     return next(places, len(LONGEST_FIRST))
 
 
+@pytest.hookimpl(trylast=True)  # the plugin has opened its own file
+def pytest_configure(config: pytest.Config) -> None:
+    """Where threads stood when a process ended of a fault, or of a test that stood still, goes into a file for each
+    process: what it says itself may be lost with it."""
+    from _pytest.faulthandler import fault_handler_stderr_fd_key
+
+    if not hasattr(config, "workerinput"):
+        os.environ["TALLY_STACKS"] = tempfile.mkdtemp(prefix="tally-stacks-")
+    elif fault_handler_stderr_fd_key in config.stash:
+        with (Path(os.environ["TALLY_STACKS"]) / config.workerinput["workerid"]).open("wb") as file:
+            os.dup2(file.fileno(), config.stash[fault_handler_stderr_fd_key])
+
+
 # --- above the closing line ---
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what was left out and why, and how a test ended that was run once more. Under `make`, which measures the
     set-up, add the minutes used of the budget."""
+    if hasattr(config, "workerinput"):
+        return
+    stacks = Path(os.environ["TALLY_STACKS"])
+    for file in sorted(stacks.iterdir()):
+        if text := file.read_text(errors="replace"):
+            terminalreporter.section(f"where {file.name} stood")
+            for line in text.splitlines()[-_STACK_LINES:]:
+                terminalreporter.write_line(line)
+    shutil.rmtree(stacks)
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first attempt: {report.nodeid}")
         for line in report.longreprtext.splitlines()[-_SHOWN_LINES:]:

@@ -319,6 +319,32 @@ def test_what_is_run_once_more_finds_a_new_world_and_its_first_attempt_is_told(t
     assert "somebody was here" in told
 
 
+FAULT = """
+        import faulthandler
+        from pathlib import Path
+
+        def test_stands_still_the_first_time():
+            if not (mark := Path("was-here")).exists():
+                mark.touch()
+                faulthandler._sigsegv()
+
+        def test_comes_after_it():
+            assert Path("was-here").exists()
+        """
+
+
+def test_a_test_that_ends_its_process_is_run_once_more_and_where_it_stood_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_fault.py").write_text(dedent(FAULT), encoding="utf-8")
+    several = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "", "TALLY_REQUIRE_ENGINES": ""}
+    said = run_suite(tmp_path, "-n", "1", "--reruns", "1", "-k", "test_fault", **several)
+    assert "2 passed" in said
+    assert "1 rerun" in said
+    assert "failed" not in said.splitlines()[-1]
+    stood = said.partition("where gw0 stood")[2].partition("first attempt")[0]
+    assert "in test_stands_still_the_first_time" in stood
+
+
 class Left:
     """What a test left behind: the collector ends it in the midst of something else, and its traceback is made."""
 
