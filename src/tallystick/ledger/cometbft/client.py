@@ -134,8 +134,8 @@ class CometbftLedger:
             found = self._find(leaf)
 
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
-        """As every engine's; listeners hear of it later only where its checkpoint waits for witnesses. So nobody is told
-        that a right is withdrawn while the guards of this node still go by it."""
+        """As every engine's; listeners hear of it later only where its checkpoint waits for witnesses. So nobody is
+        told that a right is withdrawn while the guards of this node still go by it."""
         height, deadline = submitted.height, self._clock.monotonic() + timeout_s
         while self._signed(at_least=height)[0] < height or self._seen < height:
             if self._clock.monotonic() >= deadline:
