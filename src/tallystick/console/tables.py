@@ -3,6 +3,7 @@ written. Whether what tables say is true nobody knows here: it is told."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from shlex import quote
 from typing import Any
@@ -17,9 +18,15 @@ from tallystick.console.marks import cut, soft, told
 from tallystick.console.visit import Visit
 from tallystick.errors import Misuse
 from tallystick.page.html import Html, tag
-from tallystick.pipeline.jobs.rows import OPEN, TableRows
+from tallystick.pipeline.jobs.rows import OPEN, TIME, TableRows
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def columns(**names: str) -> pa.Schema:
+    """The columns of these names by what Arrow calls their types; `time` is a time as jobs write it."""
+    kinds = {kind: TIME if kind == "time" else pa.type_for_alias(kind) for kind in names}
+    return pa.schema([(name, kinds[kind]) for kind, several in names.items() for name in several.split()])
 
 
 def rows_of(visit: Visit) -> TableRows:
@@ -43,19 +50,33 @@ def missing(visit: Visit, job: str) -> Html:
     return nothing(f"The job {job} was not run here yet.", command(f"tally pipeline run {job} --warehouse {folder}"))
 
 
-def time_fields(visit: Visit) -> list[Html]:
-    return [visit.field(name, name, placeholder="-1h or 2026-11-18") for name in ("from", "to")]
-
-
-def within(visit: Visit, rows: pa.Table, time: str, *exactly: str) -> pa.Table:
-    """The rows that fit the address, newest first: columns that are `exactly` what it says, and the time."""
+def within(visit: Visit, rows: pa.Table, time: str, exactly: Mapping[str, Html]) -> tuple[Html, pa.Table]:
+    """The filters of a list, and the rows that fit the address, newest first: columns that are `exactly` what it says,
+    each with the field that asks for it, and the time."""
+    ends = [visit.field(name, name, placeholder="-1h or 2026-11-18") for name in ("from", "to")]
     for name in exactly:
         if wanted := visit.query.get(name):
             rows = rows.filter(pc.equal(rows[name], wanted))
     for name, fits in (("from", pc.greater_equal), ("to", pc.less)):
         if text := visit.query.get(name):
             rows = rows.filter(fits(rows[time], _moment(visit, name, text)))
-    return rows.sort_by([(name, "descending") for name in (time, "batch", "row")])
+    return visit.filters(*exactly.values(), *ends), rows.sort_by(
+        [(one, "descending") for one in (time, "batch", "row")]
+    )
+
+
+def during(first: int, last: int) -> pc.Expression:
+    """Of rows whose time `ts` is none before the first and none behind the last, in microseconds."""
+    time, ends = pc.field("ts").cast(TIME), [pa.scalar(one, TIME) for one in (first, last)]
+    return (time >= ends[0]) & (time <= ends[1])
+
+
+def or_why(show: Callable[..., Html], *given: object) -> Html:
+    """A part of a page, or what is wrong with its table: the rest is shown all the same."""
+    try:
+        return show(*given)
+    except Misuse as error:
+        return nothing(f"{error}.", tag("p", error.hint))
 
 
 def _moment(visit: Visit, name: str, text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from shlex import quote
 from typing import Any
 
@@ -11,35 +12,24 @@ import pyarrow.compute as pc
 
 from tallystick.console import tables
 from tallystick.console.layout import command, facts, heading, lines, nothing, part
-from tallystick.console.marks import cut, soft, warning
+from tallystick.console.marks import code, cut, soft, warning
 from tallystick.console.page import Page
-from tallystick.console.tables import number
 from tallystick.console.visit import LINES, Visit, alike
 from tallystick.errors import Misuse
 from tallystick.page.html import Html, card, join, tag
 from tallystick.page.svg import amount, curves, many
-from tallystick.pipeline.jobs.rows import TIME, TableRows
+from tallystick.pipeline.jobs.rows import TableRows
 
 _CHECKS_MAX = 20  # in the list to choose from
 _LONG_US = 60_000_000  # drawn of an alert
 _POINTS_MAX = 1000
-_MARK = 0x1FFF_FFFF  # without the mark of 29 bits
-_TEXT, _REAL, _WHOLE = pa.string(), pa.float64(), pa.int64()
-_ALERT = pa.schema(
-    [
-        *(("ts_first", TIME), ("ts_last", TIME), ("vin", _TEXT), ("can_id", _WHOLE), ("check", _TEXT)),
-        *(("signal", _TEXT), ("seen", _REAL), ("low", _REAL), ("high", _REAL), ("strength", _REAL)),
-        *((name, _WHOLE) for name in ("frames", "first_frame", "last_frame")),
-        *((f"{end}_{name}", _WHOLE) for end in ("", "_last") for name in ("partition", "offset", "leaf")),
-        *(("profile", _TEXT), ("_publisher", _TEXT)),
-    ]
+_ALERT = tables.columns(
+    time="ts_first ts_last",
+    string="vin check signal profile _publisher",
+    double="seen low high strength",
+    int64="can_id frames first_frame last_frame _partition _offset _leaf _last_partition _last_offset _last_leaf",
 )
-_FRAME = pa.schema(
-    [
-        *(("ts", TIME), ("can_id", _WHOLE), ("bus", _WHOLE)),
-        *((name, _WHOLE) for name in ("_partition", "_offset", "_leaf")),
-    ]
-)
+_FRAME = tables.columns(time="ts", int64="can_id bus _partition _offset _leaf")
 
 
 def show_alerts(visit: Visit) -> Html:
@@ -49,13 +39,12 @@ def show_alerts(visit: Visit) -> Html:
     rows = tables.rows_of(visit)
     every = rows.read("alerts", _ALERT)
     checks = [one for one in every["check"].unique().slice(0, _CHECKS_MAX).to_pylist() if one == cut(one)]
-    form = visit.filters(
-        visit.field("vin", "vehicle"),
-        visit.choice("check", "check", alike(sorted(checks), "all checks")),
-        visit.field("signal", "signal"),
-        *tables.time_fields(visit),
-    )
-    found = tables.within(visit, every, "ts_first", "vin", "check", "signal")
+    fields = {
+        "vin": visit.field("vin", "vehicle"),
+        "check": visit.choice("check", "check", alike(sorted(checks), "all checks")),
+        "signal": visit.field("signal", "signal"),
+    }
+    form, found = tables.within(visit, every, "ts_first", fields)
     shown = [_line(visit, row) for row in found.slice(visit.skip, LINES).to_pylist()]
     columns = ["begin", "vehicle", "identifier", "signal", "check", "seen", "expected", "frames", "strength"]
     listed = lines(columns, shown, "No alerts fit.", numbers=(5, 7, 8))
@@ -67,24 +56,22 @@ def _watched(rows: TableRows) -> list[object]:
     """In how many frames, and how many nobody scored."""
     with rows.table("alerts") as table:
         every = [table.facts(one) for one in table.batches()]
-        counts = {name: sum(int(one[name]) for one in every) for name in ("frames", "unscored", "late")}
-    said: list[object] = [f" in {many(counts['frames'], 'frame')}"]
-    if counts["unscored"] or counts["late"]:
-        unscored = f"{amount(counts['unscored'])} of vehicles without a profile, {amount(counts['late'])} too late"
-        said += [", ", warning("not scored"), f" {unscored}"]
+        frames, unscored, late = (sum(int(one[name]) for one in every) for name in ("frames", "unscored", "late"))
+    said: list[object] = [f" in {many(frames, 'frame')}"]
+    if unscored or late:
+        left = f" {amount(unscored)} of vehicles without a profile, {amount(late)} too late"
+        said += [", ", warning("not scored"), left]
     return said
 
 
 def _line(visit: Visit, row: dict[str, Any]) -> list[object]:
-    from tallystick.fleet.detect.explain import band
+    from tallystick.fleet.detect.explain import IDENTIFIER, band
 
-    named = [cut(row["vin"]), tag("code", _identifier(row)), cut(row["signal"]), cut(row["check"])]
-    figures = [number(row["seen"]), band(row["low"], row["high"]), number(row["frames"]), number(row["strength"])]
-    return [tables.place_link(visit, row, "ts_first", "going on"), *named, *figures]
-
-
-def _identifier(row: dict[str, Any]) -> str:
-    return "–" if row["can_id"] is None else f"{row['can_id'] & _MARK:X}"
+    identifier = "–" if row["can_id"] is None else f"{row['can_id'] & IDENTIFIER:X}"
+    seen, frames, strength = (tables.number(row[name]) for name in ("seen", "frames", "strength"))
+    named = [cut(row["vin"]), code(identifier), cut(row["signal"]), cut(row["check"])]
+    place = tables.place_link(visit, row, "ts_first", "going on")
+    return [place, *named, seen, band(row["low"], row["high"]), frames, strength]
 
 
 def show_alert(visit: Visit) -> Html:
@@ -92,18 +79,18 @@ def show_alert(visit: Visit) -> Html:
 
     rows = tables.rows_of(visit)
     row = rows.one("alerts", _ALERT, **visit.parameters)
-    missing = [one for one in _ALERT.names[:5] if row[one] is None]
+    missing = [one for one in ("ts_first", "ts_last", "vin", "can_id", "check") if row[one] is None]
     if missing or row["check"] not in MEANINGS:
         why = f"a row without {missing[0]}" if missing else f"check {cut(row['check'])!r} is unknown here"
         raise Misuse(f"alerts: {why}", hint="a newer release may have written it, or a stranger")
     times = {name: tables.moment(row[name]) for name in ("ts_first", "ts_last")}
     words = in_words({**row, **times, "vin": cut(row["vin"]), "signal": cut(row["signal"])})
-    ends = [[row[f"{end}_{name}"] for name in ("partition", "offset", "leaf")] for end in ("", "_last")]
+    first, last = ([row[f"{end}_{name}"] for name in ("partition", "offset", "leaf")] for end in ("", "_last"))
     whence = {
-        "first frame": tables.record_link(visit, rows.token, *ends[0]),
-        "last frame": tables.record_link(visit, rows.token, *ends[1]),
+        "first frame": tables.record_link(visit, rows.token, *first),
+        "last frame": tables.record_link(visit, rows.token, *last),
         "published by": tables.publisher(visit, row["_publisher"]),
-        "profile": tag("code", cut(row["profile"])),
+        "profile": code(cut(row["profile"])),
     }
     file = quote(rows.files("alerts", row["batch"])[0])
     explain = f"tally detect explain {row['row'] + 1} --alerts {file} --capture CAPTURE --profile PROFILE --svg FILE"
@@ -111,7 +98,7 @@ def show_alert(visit: Visit) -> Html:
         heading(f"{row['check']} on {cut(row['vin'])}"),
         tables.lead("What the job detect found in the records below,"),
         [tag("p", one) for one in words],
-        part("Around it", _picture(rows, row)),
+        part("Around it", tables.or_why(_picture, rows, row)),
         part("Where it comes from", facts(whence)),
         part("With its profile", soft("What values it saw, and its partners:"), command(explain)),
     )
@@ -123,16 +110,11 @@ def _picture(rows: TableRows, row: dict[str, Any]) -> Html:
     from tallystick.fleet.detect.frames import Frames
 
     first, last = row["ts_first"], min(row["ts_last"], row["ts_first"] + _LONG_US)
-    time, edges = pc.field("ts").cast(TIME), [pa.scalar(one, TIME) for one in (first - AROUND_US, last + AROUND_US)]
-    where = (pc.field("vin") == row["vin"]) & (time >= edges[0]) & (time <= edges[1])
-    where &= pc.field("_publisher") == row["_publisher"]
-    try:
-        found = rows.read("bronze", _FRAME, where)
-    except Misuse as error:
-        return nothing(f"{error}.", tag("p", error.hint))
+    where = (pc.field("vin") == row["vin"]) & (pc.field("_publisher") == row["_publisher"])
+    found = rows.read("bronze", _FRAME, where & tables.during(first - AROUND_US, last + AROUND_US))
     its_own = found
     for name in ("_partition", "_offset", "_leaf"):
-        its_own = its_own.filter(pc.equal(its_own[name], pa.scalar(row[name], _WHOLE)))
+        its_own = its_own.filter(pc.equal(its_own[name], pa.scalar(row[name], pa.int64())))
     for bus in its_own["bus"].to_pylist():
         found = found.filter(pc.equal(found["bus"], bus))
     at_us, ids = (found.sort_by("ts")[name].to_numpy() for name in ("ts", "can_id"))
@@ -152,8 +134,6 @@ def _picture(rows: TableRows, row: dict[str, Any]) -> Html:
 
 
 PAGES = (
-    Page(
-        *("alerts", "Alerts", show_alerts), in_menu=True, live=False, is_there=lambda visit: tables.has(visit, "alerts")
-    ),
+    Page("alerts", "Alerts", show_alerts, in_menu=True, live=False, is_there=partial(tables.has, name="alerts")),
     Page("alerts/{batch}/{row}", "Alert", show_alert, live=False),
 )
