@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from shlex import quote
@@ -34,7 +34,7 @@ class Noted:
     """One finding, wherever it comes from."""
 
     name: str  # in addresses
-    source: str  # "home", "memory" or "warehouse"
+    source: str  # "home", "memory" or "audit"
     severity: str
     reason: str
     message: str
@@ -70,30 +70,19 @@ def _of_home(folder: Path, troubles: list[Misuse]) -> Iterator[Noted]:
         troubles.append(Misuse(f"{len(files)} findings lie in {folder}, the newest {FILES_MAX} are here", hint=hint))
     for changed, path in newest:
         try:
-            finding = _kept(path, changed)
+            yield _kept(path, changed)
         except (Malformed, OSError) as error:
             hint = "it is no evidence any more: restore it from a copy, or remove it"
             troubles.append(Misuse(f"the file {path} is damaged: {error}", hint=hint))
-            continue
-        yield Noted(
-            name=_name("home", path.name.encode()),
-            source="home",
-            severity=_severity(finding.reason),
-            reason=finding.reason,
-            message=finding.message,
-            time_ms=changed // 1_000_000,
-            token=finding.token,
-            partition=finding.partition,
-            offset=finding.offset,
-            principal=finding.publisher,
-            file=path,
-        )
 
 
 @lru_cache(FILES_MAX)
-def _kept(path: Path, _changed: int) -> Finding:
+def _kept(path: Path, changed_ns: int) -> Noted:
     """A file's finding without its evidence, which may hold whole parcels."""
-    return replace(Finding.decode(path.read_bytes()), evidence=())
+    one = Finding.decode(path.read_bytes())
+    severity = WARNING if one.reason in _DOUBTFUL else NOTICE if one.reason in OPEN_REASONS else ALARM
+    name, time_ms, where = _name("home", path.name.encode()), changed_ns // 1_000_000, (one.partition, one.offset)
+    return Noted(name, "home", severity, one.reason, one.message, time_ms, one.token, *where, one.publisher, file=path)
 
 
 def contradictions(viewer: Viewer) -> list[Noted]:
@@ -139,7 +128,7 @@ def _of_warehouse(folder: Path, instance: bytes) -> Iterator[Noted]:
 def _of_row(row: dict[str, Any]) -> Noted:
     return Noted(
         name=_name("audit", repr(sorted(row.items())).encode()),
-        source="warehouse",
+        source="audit",
         severity=row["severity"] if row["severity"] in SEVERITIES else NOTICE,
         reason=row["rule"],
         message=row["message"] + (f", {row['count']:,} times" if row["count"] > 1 else ""),
@@ -161,18 +150,12 @@ def _identifier(text: str | None) -> bytes:
     return bytes.fromhex(text) if text is not None and wire.is_identifier(text) else b""
 
 
-def _severity(reason: str) -> str:
-    if reason in _DOUBTFUL:
-        return WARNING
-    return NOTICE if reason in OPEN_REASONS else ALARM
-
-
 def proved(viewer: Viewer, one: Noted) -> str:
     """What of a finding holds by what was verified in this process, in words; empty where it is somebody's word."""
-    if one.source == "memory" and one.data is not None:
+    if one.data is not None:
         heads = _heads(viewer, wire.decode(one.data)[1:])
         return "both signatures hold" if len({*heads}) == 2 else ""
-    if one.source == "home" and one.reason == "equivocation" and one.file is not None:
+    if one.file is not None and one.reason == "equivocation":
         finding = Finding.decode(one.file.read_bytes())
         if finding.sequence is not None and len(finding.lane) == len(finding.publisher) == 16:
             row = viewer.mirror.row(EQUIVOCATIONS(finding.publisher, finding.lane, finding.sequence))

@@ -21,40 +21,29 @@ EVIDENCE_MAX = 8  # pieces that a page puts into words
 _SOURCES = {
     "home": "a reader of this identity, when it read",
     "memory": "this identity's memory of checkpoints",
-    "warehouse": "the warehouse's tables",
+    "audit": "the warehouse's tables",
 }
 
 
 def show_findings(visit: Visit) -> Html:
     every, troubles = found(visit.viewer)
     chosen = [one for one in every if _is_wanted(visit, one)]
-    shown = visit.part_of(chosen)
     reasons = sorted({one.reason for one in every if len(one.reason) <= 60})[:LINES]
     form = visit.filters(
         visit.choice("severity", "severity", alike(SEVERITIES, "all")),
         visit.choice("reason", "reason", alike(reasons, "all")),
         visit.field("topic", "topic", placeholder="name or token"),
     )
-    columns = ["severity", "finding", "where", "when", "known by"]
-    return join(
-        heading("Findings", _lead(visit, every)),
-        [_trouble(one) for one in troubles],
-        form if every else None,
-        lines(columns, [_line(visit, one) for one in shown], _none(every, troubles)),
-        visit.ways_on(len(chosen)),
-    )
-
-
-def _lead(visit: Visit, every: list[Noted]) -> str:
     counts = ", ".join(many(sum(one.severity == name for one in every), name) for name in SEVERITIES)
     audit = ", and the audit's tables" if visit.viewer.warehouse else "; tally console --warehouse adds an audit's"
-    return f"{counts}: what this home's readers kept and its checkpoints contradict{audit}."
-
-
-def _none(every: list[Noted], troubles: list[Misuse]) -> str:
+    lead = f"{counts}: what this home's readers kept and its checkpoints contradict{audit}."
+    none = "Nothing was found: no reader of this home met anything that did not hold."
     if every or troubles:
-        return "No finding fits." if every else "There is nothing else."
-    return "Nothing was found: no reader of this home met anything that did not hold."
+        none = "No finding fits." if every else "There is nothing else."
+    rows = [_line(visit, one) for one in visit.part_of(chosen)]
+    listed = lines(["severity", "finding", "where", "when", "known by"], rows, none)
+    missing = [_trouble(one) for one in troubles]
+    return join(heading("Findings", lead), missing, form if every else None, listed, visit.ways_on(len(chosen)))
 
 
 def _trouble(error: Misuse) -> Html:
@@ -63,21 +52,16 @@ def _trouble(error: Misuse) -> Html:
 
 
 def _is_wanted(visit: Visit, one: Noted) -> bool:
-    asked = visit.query.get
     names = one.token.hex(), visit.viewer.topic_name(one.token)
-    fits = [("severity", (one.severity,)), ("reason", (one.reason,)), ("topic", names)]
-    return all(not asked(name) or asked(name) in values for name, values in fits)
+    fits = {"severity": (one.severity,), "reason": (one.reason,), "topic": names}
+    return all(visit.query.get(name, "") in ("", *values) for name, values in fits.items())
 
 
 def _line(visit: Visit, one: Noted) -> list[object]:
     name = visit.link(tag("b", one.reason.replace("-", " ")), f"findings/{one.name}")
-    return [
-        _severity(one),
-        tag("div", name, tag("br"), soft(cut(one.message, 300))),
-        _where(visit, one),
-        when(one.time_ms) if one.time_ms else "–",
-        _known(visit, one),
-    ]
+    what = tag("div", name, tag("br"), soft(cut(one.message, 300)))
+    time = when(one.time_ms) if one.time_ms else "–"
+    return [_severity(one), what, _where(visit, one), time, _known(visit, one)]
 
 
 def _severity(one: Noted) -> Html:
@@ -85,19 +69,20 @@ def _severity(one: Noted) -> Html:
 
 
 def _where(visit: Visit, one: Noted) -> object:
-    where = [] if not one.token else [visit.topic(one.token)]
+    where = [visit.topic(one.token)] if one.token else []
     if one.partition is not None:
         place = f"partition {one.partition}"
         if one.offset is not None:
             records = f"topics/{one.token.hex()}/records"
             place = visit.link(f"{place}, offset {one.offset}", records, partition=one.partition, start=one.offset)
         where.append(tag("div", place))
-    places = [
-        (visit.block(height) if index is None else visit.entry(height, index), " ")
-        for height, index in one.places[:PLACES_MAX]
-    ]
-    shown = tag("div", places, left_out(len(one.places) - PLACES_MAX, "more")) if places else None
-    return tag("div", where, shown) if where or shown else "–"
+    if one.places:
+        first = [
+            (visit.block(height) if index is None else visit.entry(height, index), " ")
+            for height, index in one.places[:PLACES_MAX]
+        ]
+        where.append(tag("div", first, left_out(len(one.places) - PLACES_MAX, "more")))
+    return tag("div", where) if where else "–"
 
 
 def _known(visit: Visit, one: Noted) -> Html:
@@ -117,14 +102,14 @@ def show_finding(visit: Visit) -> Html:
         "what to do next": one.next_step or None,
     }
     data = content(one)
-    parts = [] if data is None else [part("Evidence", _evidence(visit, one, data))]
-    return join(heading(one.reason.replace("-", " "), cut(one.message, 1000)), facts(known), parts)
+    evidence = None if data is None else part("Evidence", _evidence(visit, one, data))
+    return join(heading(one.reason.replace("-", " "), cut(one.message, 1000)), facts(known), evidence)
 
 
 def _evidence(visit: Visit, one: Noted, data: bytes) -> Html:
-    pieces = Finding.decode(data).evidence if one.source == "home" else (data,)
+    pieces = (data,) if one.file is None else Finding.decode(data).evidence
+    file = None if one.file is None else command(f"tally inspect {quote(str(one.file))}")
     way = tag("p", visit.link(f"download the file, {many(len(data), 'byte')}", f"findings/{one.name}/file"))
-    file = command(f"tally inspect {quote(str(one.file))}") if one.file is not None else None
     told = [in_words(piece) for piece in pieces[:EVIDENCE_MAX]]
     return join(way, told, left_out(len(pieces) - EVIDENCE_MAX, "more in the file"), file)
 
@@ -149,11 +134,12 @@ def download(visit: Visit) -> Download:
 
 
 def _one(visit: Visit) -> Noted:
+    name = visit.parameters["name"]
     for one in found(visit.viewer)[0]:
-        if one.name == visit.parameters["name"]:
+        if one.name == name:
             return one
     hint = "the list shows those that are there; an audit that ran since has others"
-    raise Misuse(f"no finding {visit.parameters['name'][:60]!r} is here", hint=hint)
+    raise Misuse(f"no finding {name[:60]!r} is here", hint=hint)
 
 
 PAGES = (

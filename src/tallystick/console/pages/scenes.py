@@ -23,7 +23,7 @@ from tallystick.wire import is_number
 
 _START = "tally demo --console"
 _FIELDS = ("attack", "expected", "verdict", "happened", "evidence")
-_HEIGHTS = re.compile(r"(?<=height )\d{1,9}|(?<=heights )\d{1,9}|(?<=\d to )\d{1,9}")
+_HEIGHTS = re.compile(r"((?<=height )\d{1,9}|(?<=heights )\d{1,9}|(?<=\d to )\d{1,9})")
 _FILE_BYTES_MAX = 1 << 20
 
 
@@ -51,17 +51,13 @@ def _verdict(one: dict[str, Any]) -> Html:
 
 def _evidence(visit: Visit, number: int, one: dict[str, Any]) -> object:
     """The demo's words, with heights as links, or a link to the file that they name."""
-    text = one["evidence"]
     if _file(visit, one) is not None:
-        return visit.link(text, f"scenes/{number}")
-    shown: list[object] = []
-    end = 0
-    for found in _HEIGHTS.finditer(text):
-        height = int(found[0])
-        if height <= visit.head.height:
-            shown += [text[end : found.start()], visit.block(height)]
-            end = found.end()
-    return [*shown, text[end:]]
+        return visit.link(one["evidence"], f"scenes/{number}")
+    parts = _HEIGHTS.split(one["evidence"])  # a text, a height, a text …
+    return [
+        visit.block(int(part)) if place % 2 and int(part) <= visit.head.height else part
+        for place, part in enumerate(parts)
+    ]
 
 
 def show_scene(visit: Visit) -> Html:
@@ -77,8 +73,8 @@ def show_scene(visit: Visit) -> Html:
     if file is None:
         return join(title, facts(known))
     way = tag("p", visit.link("download the file", f"scenes/{number}/file"))
-    kept = part("What was kept", way, in_words(file.read_bytes()), command(f"tally inspect {quote(str(file))}"))
-    return join(title, facts(known), kept)
+    kept = way, in_words(file.read_bytes()), command(f"tally inspect {quote(str(file))}")
+    return join(title, facts(known), part("What was kept", *kept))
 
 
 def download(visit: Visit) -> Download:
@@ -125,12 +121,8 @@ def _read(visit: Visit) -> list[dict[str, Any]]:
     return scenes
 
 
-def _runs(visit: Visit) -> bool:
-    return visit.viewer.scenes is not None
-
-
 PAGES = (
-    Page("scenes", "Scenes", show_scenes, in_menu=True, is_there=_runs),
+    Page("scenes", "Scenes", show_scenes, in_menu=True, is_there=lambda visit: visit.viewer.scenes is not None),
     Page("scenes/{number}", "Scene", show_scene),
     Page("scenes/{number}/file", "Evidence", download, live=False),
 )
