@@ -63,14 +63,13 @@ def found(viewer: Viewer) -> tuple[list[Noted], list[Misuse]]:
 
 
 def _of_home(folder: Path, troubles: list[Misuse]) -> Iterator[Noted]:
-    files = [(path.stat().st_mtime_ns, path) for path in folder.glob("*") if path.is_file()]
-    newest = sorted(files, reverse=True)[:FILES_MAX]
-    if len(files) > len(newest):
+    files = sorted(((path.stat().st_mtime_ns, path) for path in folder.glob("*") if path.is_file()), reverse=True)
+    if len(files) > FILES_MAX:
         hint = f"tally inspect {quote(str(folder))} shows all"
         troubles.append(Misuse(f"{len(files)} findings lie in {folder}, the newest {FILES_MAX} are here", hint=hint))
-    for changed, path in newest:
+    for changed_ns, path in files[:FILES_MAX]:
         try:
-            yield _kept(path, changed)
+            yield _kept(path, changed_ns)
         except (Malformed, OSError) as error:
             hint = "it is no evidence any more: restore it from a copy, or remove it"
             troubles.append(Misuse(f"the file {path} is damaged: {error}", hint=hint))

@@ -7,7 +7,6 @@ from shlex import quote
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.console import tables
@@ -114,7 +113,7 @@ def _picture(rows: TableRows, row: dict[str, Any]) -> Html:
     found = rows.read("bronze", _FRAME, where & tables.during(first - AROUND_US, last + AROUND_US))
     its_own = found
     for name in ("_partition", "_offset", "_leaf"):
-        its_own = its_own.filter(pc.equal(its_own[name], pa.scalar(row[name], pa.int64())))
+        its_own = its_own.filter(pc.equal(its_own[name], row[name]))
     for bus in its_own["bus"].to_pylist():
         found = found.filter(pc.equal(found["bus"], bus))
     at_us, ids = (found.sort_by("ts")[name].to_numpy() for name in ("ts", "can_id"))

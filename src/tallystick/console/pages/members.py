@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
 
 from tallystick.carriers.registry import own_way
 from tallystick.client.own_node import ask_fabric, ask_mesh, fabric_rows, mesh_rows
@@ -20,19 +19,14 @@ ASKED_S = 3.0  # a node that is away costs the page no more
 
 
 def show_mesh(visit: Visit) -> Html:
-    return _show(visit, "mesh", ask_mesh, mesh_rows)
+    return _show(visit, "mesh")
 
 
 def show_fabric(visit: Visit) -> Html:
-    return _show(visit, "fabric", ask_fabric, lambda _session, said: fabric_rows(said))
+    return _show(visit, "fabric")
 
 
-def _show(
-    visit: Visit,
-    scheme: str,
-    ask: Callable[[Session], dict[str, Any]],
-    rows: Callable[[Session, Mapping[str, Any]], list[list[str]]],
-) -> Html:
+def _show(visit: Visit, scheme: str) -> Html:
     title, join_it = heading(scheme.capitalize()), command(f"tally {scheme} join TOPIC")
     if not _goes_over(visit, scheme):
         return join(title, nothing(f"No topic of this identity goes over a {scheme}.", join_it))
@@ -45,8 +39,7 @@ def _show(
     ):
         name, url = session.way.url if session.way else "", session.identity.node_urls[0]
         try:
-            said = ask(session)
-            found = rows(session, said) if said["joined"] else None
+            found = _ask(session, scheme)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Malformed(f"the own node of {name} tells what this release does not know: {error!r}") from None
     by = told("told by your own node", by=f"the node at {url}")
@@ -57,6 +50,14 @@ def _show(
     return join(first, facts([*topics, *((name, cut(value, 300)) for name, value in found)]))
 
 
+def _ask(session: Session, scheme: str) -> list[list[str]] | None:
+    """What the node tells; None where it has no keys yet."""
+    said = ask_mesh(session) if scheme == "mesh" else ask_fabric(session)
+    if not said["joined"]:
+        return None
+    return mesh_rows(session, said) if scheme == "mesh" else fabric_rows(said)
+
+
 def _goes_over(visit: Visit, scheme: str) -> bool:
     """Whether some of the identity's topics do, or all."""
     home = visit.viewer.identity.home
@@ -64,17 +65,14 @@ def _goes_over(visit: Visit, scheme: str) -> bool:
     return choice_of(home, scheme) is not None or (way is not None and way.scheme == scheme)
 
 
-def _is_there(scheme: str) -> Callable[[Visit], bool]:
-    def is_there(visit: Visit) -> bool:
-        try:
-            return _goes_over(visit, scheme)
-        except Misuse:
-            return True  # the page says what is wrong with the file
-
-    return is_there
+def _is_there(visit: Visit, scheme: str) -> bool:
+    try:
+        return _goes_over(visit, scheme)
+    except Misuse:
+        return True  # the page says what is wrong with the file
 
 
 PAGES = (
-    Page("mesh", "Mesh", show_mesh, in_menu=True, live=False, is_there=_is_there("mesh")),
-    Page("fabric", "Fabric", show_fabric, in_menu=True, live=False, is_there=_is_there("fabric")),
+    Page("mesh", "Mesh", show_mesh, in_menu=True, live=False, is_there=partial(_is_there, scheme="mesh")),
+    Page("fabric", "Fabric", show_fabric, in_menu=True, live=False, is_there=partial(_is_there, scheme="fabric")),
 )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-
 from tallystick import wire
 from tallystick.console.layout import command, drawing, facts, heading, lines, part
 from tallystick.console.marks import bad, checked, code, short, soft, warning, when
@@ -18,7 +15,7 @@ from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.page.graph import TreeLine, tree
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import many
-from tallystick.trust.plan import Plan, VirtualNode
+from tallystick.trust.plan import Plan, Relay, VirtualNode
 
 DRAWN_MAX = 60  # virtual nodes in the picture
 
@@ -60,7 +57,7 @@ def show_overlay(visit: Visit) -> Html:
 def _picture(visit: Visit, plan: Plan, entries: set[bytes]) -> Html:
     """The tree, one line a virtual node."""
     drawn = []
-    for depth, node in islice(_walk(plan), DRAWN_MAX):
+    for depth, node in _walk(plan)[:DRAWN_MAX]:
         silent = sum(is_suspected(visit.mirror.row, one.identifier, plan.version) for one in node.relays)
         is_entry = node.identifier in entries
         said = f"{node.identifier.hex()[:8]}  {node.need} of {len(node.relays)} needed"
@@ -72,70 +69,53 @@ def _picture(visit: Visit, plan: Plan, entries: set[bytes]) -> Html:
     return drawing(tree(drawn, "the tree"), "the tree of virtual nodes", more)
 
 
-def _walk(plan: Plan) -> Iterator[tuple[int, VirtualNode]]:
+def _walk(plan: Plan) -> list[tuple[int, VirtualNode]]:
     """Every virtual node behind its parent, with its depth."""
-    children: dict[bytes, list[VirtualNode]] = {}
-    for node in plan.nodes:
-        children.setdefault(node.parent, []).append(node)
-    waiting = [(0, one) for one in children[b""]]
-    while waiting:
-        depth, node = waiting.pop()
-        yield depth, node
-        waiting += [(depth + 1, one) for one in reversed(children.get(node.identifier, []))]
+    paths: dict[bytes, tuple[int, ...]] = {b"": ()}  # the places in the plan of a node's ancestors and its own
+    for place, node in enumerate(plan.nodes):  # parents come first
+        paths[node.identifier] = (*paths[node.parent], place)
+    return [(len(path) - 1, plan.nodes[path[-1]]) for path in sorted(paths.values()) if path]
 
 
 def _topics(visit: Visit, words: list[tuple[bytes, EntrustedRow]]) -> Html:
     rows = []
     for token, word in words[:LINES]:
-        leases = [
-            (key[1], one) for key, one in visit.mirror.scan(LEASES, token, most=LINES) if one.number == word.number
-        ]
-        held = [tag("div", f"partition {partition}: ", _holder(visit, one)) for partition, one in leases]
+        leases = visit.mirror.scan(LEASES, token, most=LINES)
+        held = [_lease(visit, partition, one) for (_, partition), one in leases if one.number == word.number]
         entry = code(word.node.hex()[:8])
         rows.append([visit.topic(token), entry, when(word.since_ms), held or warning("nobody")])
     columns = ["topic", "publishers enter at", "entrusted", "who orders it"]
     return lines(columns, rows, "None is entrusted to it.", more=len(words) - LINES)
 
 
-def _holder(visit: Visit, lease: LeaseRow) -> Html:
-    left_ms = lease.end_ms - visit.head.time_ms
-    until = ("ends ", when(lease.end_ms)) if left_ms > 0 else warning("run out")
-    return join(visit.principal(lease.holder), f", fence {lease.fence}, ", until)
+def _lease(visit: Visit, partition: int, lease: LeaseRow) -> Html:
+    until = ("ends ", when(lease.end_ms)) if lease.end_ms > visit.head.time_ms else warning("run out")
+    return tag("div", f"partition {partition}: ", visit.principal(lease.holder), f", fence {lease.fence}, ", until)
 
 
 def _relays(visit: Visit, plan: Plan) -> Html:
     every = [(node, relay) for _, node in _walk(plan) for relay in node.relays]
-    at = visit.skip
-    rows = [
-        [
-            code(node.identifier.hex()[:8]),
-            visit.principal(relay.identifier),
-            relay.address,
-            f"{relay.operator}, {relay.host}",
-            _standing(visit, plan, relay.identifier),
-        ]
-        for node, relay in every[at : at + LINES]
-    ]
+    rows = [_relay(visit, plan, node, relay) for node, relay in visit.part_of(every)]
     columns = ["virtual node", "relay", "address", "operator, host", "standing"]
     return join(lines(columns, rows, "None."), visit.ways_on(len(every)))
 
 
-def _standing(visit: Visit, plan: Plan, relay: bytes) -> list[object]:
-    read = visit.mirror.row
-    fault, standing = read(FAULTS(relay)), read(STANDINGS(relay))
-    said: list[object] = [bad("suspected")] if is_suspected(read, relay, plan.version) else []
+def _relay(visit: Visit, plan: Plan, node: VirtualNode, relay: Relay) -> list[object]:
+    read, name = visit.mirror.row, relay.identifier
+    fault, standing = read(FAULTS(name)), read(STANDINGS(name))
+    said: list[object] = [bad("suspected")] if is_suspected(read, name, plan.version) else []
     if fault is not None:
         said.append(f" {many(fault.failures, 'failure')}")
     if standing is not None:
         said += [f" reputation {standing.score} ", bad("blacklisted") if standing.blacklisted else None]
-    return said or ["good"]
+    whose = f"{relay.operator}, {relay.host}"
+    return [code(node.identifier.hex()[:8]), visit.principal(name), relay.address, whose, said or ["good"]]
 
 
 def _blame(visit: Visit, overlay: bytes, plan: Plan | None) -> Html:
     """Suspicions, which are words, and misdeals, which were proved."""
-    said = visit.mirror.scan(SUSPICIONS, overlay, most=LINES)
     rows: list[list[object]] = []
-    for (_, relay, _), one in said:
+    for (_, relay, _), one in visit.mirror.scan(SUSPICIONS, overlay, most=LINES):
         by = [(visit.principal(who), " ") for who in one.accusers]
         rows.append([visit.principal(relay), f"called silent under plan {one.version}", by])
     for relay in [] if plan is None else [relay.identifier for node in plan.nodes for relay in node.relays]:
@@ -145,22 +125,21 @@ def _blame(visit: Visit, overlay: bytes, plan: Plan | None) -> Html:
 
 
 def _plans(visit: Visit, overlay: bytes, plan: Plan | None) -> Html:
-    rows = []
+    rows, now = [], 0 if plan is None else plan.version
     for (_, version), row in visit.mirror.scan(PLANS, overlay)[::-1]:
         nodes = Plan.decode(row.plan).nodes
-        is_old = plan is not None and version < plan.version
-        state = checked("in force") if plan is not None and version == plan.version else "over" if is_old else "to come"
+        state = checked("in force") if version == now else "over" if version < now else "to come"
         size = f"{many(len(nodes), 'virtual node')}, {many(sum(len(one.relays) for one in nodes), 'relay')}"
         first = visit.block(row.first) if row.first <= visit.head.height else row.first
         rows.append([version, first, size, state])
     return lines(["version", "from height", "size", "state"], rows, "None was published yet.")
 
 
+def _is_there(visit: Visit) -> bool:
+    return bool(visit.mirror.scan(OVERLAYS, most=1))
+
+
 PAGES = (
-    Page(
-        *("overlay", "Overlay", show_overlays),
-        in_menu=True,
-        is_there=lambda visit: bool(visit.mirror.scan(OVERLAYS, most=1)),
-    ),
+    Page("overlay", "Overlay", show_overlays, in_menu=True, is_there=_is_there),
     Page("overlay/{overlay}", "Overlay", show_overlay),
 )

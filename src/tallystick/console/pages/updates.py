@@ -17,6 +17,7 @@ from tallystick.page.svg import amount, many
 from tallystick.trust.campaign import WHOLE, Phase
 
 _STEPS = (EntryKind.CAMPAIGN, EntryKind.REPORT_CAMPAIGN, EntryKind.STOP_CAMPAIGN, EntryKind.RESUME_CAMPAIGN)
+_RELEASE = ["image", "topic", "released at", "state", "author"]
 _WHY = {
     CampaignStatus.DONE: "later vehicles still fall in",
     CampaignStatus.STOPPED: "by somebody's word",
@@ -34,13 +35,12 @@ def show_updates(visit: Visit) -> Html:
     live = sum(not row.withdrawn for _, row in releases)
     told = f"{many(live, 'live release')}, {len(releases) - live} withdrawn, {many(len(campaigns), 'campaign')}. "
     lead = told, "Counts of vehicles are the Director's word, which the contract held to its order and bounds."
-    at = visit.skip
-    ran = [_campaign(visit, token, name, row) for (token, name), row in campaigns[at : at + LINES]]
-    came = [_release(visit, token, image, row) for (token, image), row in releases[at : at + LINES]]
+    ran = [_campaign(visit, token, name, row) for (token, name), row in visit.part_of(campaigns)]
+    came = [_release(visit, token, image, row) for (token, image), row in visit.part_of(releases)]
     return join(
         heading("Updates", lead),
         part("Campaigns", lines(["campaign", "topic", "begun at", "state", "phase", "vehicles"], ran, "None.")),
-        part("Releases", lines(["image", "topic", "released at", "state", "author"], came, "None.")),
+        part("Releases", lines(_RELEASE, came, "None.")),
         visit.ways_on(max(len(campaigns), len(releases))),
     )
 
@@ -89,24 +89,23 @@ def show_campaign(visit: Visit) -> Html:
         for owner, image in row.images
         if (found := visit.mirror.row(RELEASES(owner, image))) is not None
     ]
-    history = [
-        [visit.block(one.height), when(one.time_ms), visit.principal(one.author), in_words(visit, one)]
-        for one in _history(visit, token, campaign, row.height)
-    ]
+    history = [_done(visit, one) for one in _history(visit, token, campaign, row.height)]
     phases = [_phase(number, Phase(*one), row) for number, one in enumerate(row.phases)]
     columns = ["phase", "reaches", "opens the next with", "stops with", "soaks", "state"]
-    name = campaign.hex()
-    act = [
-        command(f"tally ota campaign {what} {name}") for what in (("show", "stop") if row.share else ("show", "resume"))
-    ]
+    name, turn = campaign.hex(), "stop" if row.share else "resume"
+    act = command(f"tally ota campaign show {name}"), command(f"tally ota campaign {turn} {name}")
     return join(
         heading(f"Campaign {name[:12]}…"),
         facts(told),
         part("Phases", lines(columns, phases, "None.")),
-        part("Images", lines(["image", "topic", "released at", "state", "author"], images, "None: a diagnosis.")),
+        part("Images", lines(_RELEASE, images, "None: a diagnosis.")),
         part("What was done", lines(["height", "time", "author", "entry"], history, "Nothing.")),
         part("To act", *act),
     )
+
+
+def _done(visit: Visit, item: AuditItem) -> list[object]:
+    return [visit.block(item.height), when(item.time_ms), visit.principal(item.author), in_words(visit, item)]
 
 
 def _phase(number: int, phase: Phase, row: CampaignRow) -> list[object]:
