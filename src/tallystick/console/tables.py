@@ -60,9 +60,8 @@ def within(visit: Visit, rows: pa.Table, time: str, exactly: Mapping[str, Html])
     for name, fits in (("from", pc.greater_equal), ("to", pc.less)):
         if text := visit.query.get(name):
             rows = rows.filter(fits(rows[time], _moment(visit, name, text)))
-    return visit.filters(*exactly.values(), *ends), rows.sort_by(
-        [(one, "descending") for one in (time, "batch", "row")]
-    )
+    form = visit.filters(*exactly.values(), *ends)
+    return form, rows.sort_by([(one, "descending") for one in (time, "batch", "row")])
 
 
 def during(first: int, last: int) -> pc.Expression:
