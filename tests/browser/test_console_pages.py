@@ -78,8 +78,12 @@ def look(page: Page, name: str, faults: list[str], *, closely: bool) -> None:
 
 
 def look_printed(page: Page, name: str, faults: list[str], *, closely: bool) -> None:
+    from playwright.sync_api import expect
+
     page.set_viewport_size({"width": 794, "height": 1123})  # of A4
     page.emulate_media(media="print", color_scheme="light")
+    for one in page.locator("main time").all()[:1]:  # ages become times, which are wider
+        expect(one).to_have_text(re.compile(" UTC$"))
     if (beyond := page.evaluate(SIDEWAYS)) > 0:
         faults.append(f"{name} printed: {beyond} pixels beyond the side")
     if page.locator("body > header").is_visible():
