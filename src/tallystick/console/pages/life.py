@@ -10,7 +10,7 @@ publisher and node merely state is shown as a statement, and what is not proved 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.resources import files
 from shlex import quote
@@ -38,7 +38,7 @@ from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import amount, many
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
-from tallystick.parcel.prove import Prover, verify_proof
+from tallystick.parcel.prove import prove, verify_proof
 from tallystick.parcel.verify import check_signature
 from tallystick.trust.permit import Operation
 from tallystick.trust.receipt import Receipt
@@ -77,9 +77,8 @@ def _row(visit: Visit) -> Row:
     kept = records.kept_offsets(visit, topic, partition) if partition < topic.row.partitions else None
     if kept is None or offset >= kept.end:
         size = "nothing is" if kept is None else f"{many(kept.end, 'parcel')} are"
-        raise Misuse(
-            f"partition {partition} has no offset {offset}: {size} anchored", hint="the records' page has them"
-        )
+        told = f"partition {partition} has no offset {offset}: {size} anchored"
+        raise Misuse(told, hint="the records' page has them")
     if offset < kept.first:
         gone = f"offset {offset} was retired with all below {kept.first}, as the topic's owner lets go"
         raise Misuse(gone, hint="its body is gone for good; that it was anchored, the ledger still shows")
@@ -131,15 +130,16 @@ class Walk:
                 error = refusal
                 said.append([bad(error.reason), f" {error}"])
             ms = (self._visit.viewer.clock.monotonic() - began) * 1000
-            came, is_open = said[-1], isinstance(said[-1], Doubt)
-            state = "failed" if error else None if is_open else "passed"
-            mark = bad("does not hold") if error else soft("open") if is_open else checked("holds")
+            state, mark = "passed", checked("holds")
+            if error:
+                state, mark = "failed", bad("does not hold")
+            elif isinstance(said[-1], Doubt):
+                state, mark = None, soft("open")
             name = [tag("b", title), " ", mark, soft(f" as check {place}, in {ms:.1f} ms")]
-            shown = facts({"inputs": said[0], "result": came.came if isinstance(came, Doubt) else came})
-            item = tag("li", name, shown, class_=state)
+            item = tag("li", name, facts({"inputs": said[0], "result": said[-1]}), class_=state)
             self.steps.setdefault(step, []).append(item)
             self.passed, self.ms = self.passed + (state == "passed"), self.ms + ms
-            if error is not None:
+            if error:
                 return error
         return None
 
@@ -163,15 +163,14 @@ class Walk:
             raise Withheld(f"{self._row}: anchored, and the node does not show it", reason="missing")
         if not isinstance(found[0], Parcel):
             raise Refused(f"{self._row}: the notary refused it: {found[0].reason}", reason="refused")
-        self.parcel = found[0]
-        yield [amount(self.parcel.header.size_bytes, "bytes"), ", named ", short(self.parcel.hash)]
+        self.parcel, self.header = found[0], found[0].header
+        yield [amount(self.header.size_bytes, "bytes"), ", named ", short(self.parcel.hash)]
 
     @check(5, "The permit is the authority's, for this topic and epoch")
     def _permit(self) -> Iterator[object]:
-        header = self.parcel.header
-        ref = header.topic(self._token)
+        ref = self.header.topic(self._token)
         yield ["permit ", short(ref.permit), f", epoch {ref.epoch}, certificate of the authority"]
-        if ref.permit in (refused := self._fetcher.supplier.learn([header])):
+        if ref.permit in (refused := self._fetcher.supplier.learn([self.header])):
             raise refused[ref.permit]
         self.permit = permit = self._fetcher.topic.book.get(ref.permit)
         permit.check_covers(Operation.ADVERTISE, self._token, ref.epoch)
@@ -186,25 +185,21 @@ class Walk:
 
     @check(1, "Who gathered it")
     def _gathered(self) -> Iterator[object]:
-        header = self.parcel.header
         yield "the signed header, and the permit"
-        count = "how many rows is sealed inside" if header.padded else many(header.count, "row")
+        count = "how many rows is sealed inside" if self.header.padded else many(self.header.count, "row")
         yield [self._visit.principal(self.permit.principal), ": ", count]
 
     @check(2, "What was sealed")
     def _sealed(self) -> Iterator[object]:
-        header = self.parcel.header
+        header = self.header
         yield "the signed header"
         yield facts(
             {
                 "lane, sequence": [short(header.lane), f", {header.sequence}"],
                 "previous hash": short(header.previous) if header.sequence else "the lane begins here",
                 "schema": [f"version {header.schema_version}, ", short(header.schema_hash)],
-                "locks": [
-                    [f"group {place}: ", [[short(lock), " "] for lock in one.locks]]
-                    for place, one in enumerate(header.groups)
-                ],
-                "labels": [[short(label), " "] for label in header.labels] or None,
+                "locks": [[f"group {place}: ", _each(one.locks)] for place, one in enumerate(header.groups)],
+                "labels": _each(header.labels) or None,
                 "time": soft("sealed inside") if header.padded else told(when(header.time_ms), by="its publisher"),
                 "counts": "when the commit parcel of its write lists it" if header.pending else None,
             }
@@ -228,10 +223,9 @@ class Walk:
         for one in self._mirror.audit(query):
             _, operator, _, token, kind, reason, host, _, place, first, end = one.fields[:11]
             if (token, kind, reason, place) == (self._token, Right.WRITE, "", partition) and first <= offset < end:
-                where = f"{one.height}/{one.index}"
                 said = told(f"offsets {first} to {end - 1} taken from {host}", by="the node, which signed the entry")
-                who = self._visit.principal(operator)
-                yield ["entry ", self._visit.link(where, f"ledger/entries/{where}"), ": ", said, " for ", who]
+                entry, who = self._visit.entry(one.height, one.index), self._visit.principal(operator)
+                yield ["entry ", entry, ": ", said, " for ", who]
                 return
         yield Doubt("none names this offset")
 
@@ -259,48 +253,40 @@ class Walk:
 
     @check(5, "It follows the parcel before it, its body is whole, and its publisher saw our ledger")
     def _follows(self) -> Iterator[object]:
-        header = self.parcel.header
-        yield (
-            f"parcel {header.sequence - 1} of the lane, proved under the anchor"
-            if header.sequence
-            else "its lane's first"
-        )
-        reader, now_ms = self._fetcher.reader(*self._place), self._visit.viewer.now_ms
-        ours = self._held.permit.identifier
-        (found,) = self._fetcher.supplier.take(reader, self.fetched, self.anchor, ours, now_ms)
+        before = self.header.sequence - 1
+        yield "its lane's first" if before < 0 else f"parcel {before} of the lane, proved under the anchor"
+        reader, given = self._fetcher.reader(*self._place), (self.fetched, self.anchor, self._held.permit.identifier)
+        (found,) = self._fetcher.supplier.take(reader, *given, self._visit.viewer.now_ms)
         if isinstance(found, Finding):
             raise FoundError(found)
         if not isinstance(found.verified, VerifiedParcel):
             raise Withheld(f"{self._row}: the node shows it without its body", reason="missing")
         self.verified = found.verified
-        yield ["previous hash ", short(header.previous), ", root of the body ", short(header.body_root)]
+        yield ["previous hash ", short(self.header.previous), ", root of the body ", short(self.header.body_root)]
 
     @check(5, "The schema is the one that was sealed")
     def _schema(self) -> Iterator[object]:
-        header = self.parcel.header
-        yield [f"version {header.schema_version}, as the authority gave it, and the header's hash"]
-        self.schema = self._opener.schema(header.schema_version, header.schema_hash)
+        version = self.header.schema_version
+        yield f"version {version}, as the authority gave it, and the header's hash"
+        self.schema = self._opener.schema(version, self.header.schema_hash)
         yield f"{many(len(self.schema.arrow), 'column')} in {many(len(self.schema.groups), 'group')}"
 
     @check(5, "The body opens, and its rows are the leaves that were signed")
     def _open(self) -> Iterator[object]:
-        header = self.parcel.header
-        locks = many(sum(len(one.locks) for one in header.groups), "lock")
+        locks = many(sum(len(one.locks) for one in self.header.groups), "lock")
         yield f"{locks}, our keys, and the header's commitments and roots"
         try:
             self.opened = opened = self._opener.rows(self.verified)
         except MissingKey as error:
-            raise unopened(error, header, erased=self._opener.was_erased(error)) from error
+            raise unopened(error, self.header, erased=self._opener.was_erased(error)) from error
         if opened.batch is None:
             raise Refused("no column of it opens with this identity's attributes", reason="not-entitled")
         if self._row.number >= opened.batch.rows:
             count = many(opened.batch.rows, "record")
             raise Misuse(f"offset {self._row.offset} has {count}, counted from 0, none with number {self._row.number}")
         self.values = _values(self._visit, opened.batch.data, self._row.number)
-        yield [
-            many(opened.batch.rows, "row"),
-            f"; closed to you: {', '.join(opened.closed)}" if opened.closed else None,
-        ]
+        closed = f"; closed to you: {', '.join(opened.closed)}" if opened.closed else ""
+        yield many(opened.batch.rows, "row") + closed
 
     @check(4, "The receipt holds")
     def _receipt(self) -> Iterator[object]:
@@ -317,9 +303,9 @@ class Walk:
         group = group if chosen is None else chosen
         yield f"the row in column group {group}, its salt, its path among the leaves, and what stands above"
         permit, topic = self._session.node.permit(self.permit.identifier), self._session.node.state(TOPICS(self._token))
-        authority, ring = self._session.identity.authority.encode(), self._opener.ring
-        prover = Prover(self.verified, ring, self.schema, group, permit, authority, self.receipt, topic.encode())
-        self.proof = prover.prove(self._row.number).encode()
+        authority, row = self._session.identity.authority.encode(), (self.schema, self._row.number, group)
+        vouched = permit, authority, self.receipt, topic.encode()
+        self.proof = prove(self.verified, self._opener.ring, *row, *vouched).encode()
         yield amount(len(self.proof), "bytes")
 
     @check(7, "The proof holds")
@@ -329,6 +315,10 @@ class Walk:
         proved, open_ = ([tag("li", one) for one in said] for said in (proven.statements, proven.not_proven))
         ways = _ways(self._visit, self._row, proven.group, proven.publisher)
         yield [tag("ul", proved), tag("h3", "Not proved"), tag("ul", open_), ways]
+
+
+def _each(identifiers: Sequence[bytes]) -> list[object]:
+    return [[short(one), " "] for one in identifiers]
 
 
 # The page.
@@ -349,15 +339,14 @@ def show_life(visit: Visit) -> Html:
     return join(top, failed, known, walk.values, [_step(walk, *one) for one in enumerate(STEPS, 1)])
 
 
-_NO_CHECKS = {
-    6: "On Spark's executors the checks of step 5 run, and each row of a table keeps the place that stands above."
-}
-
-
 def _step(walk: Walk, step: int, name: str) -> Html:
-    if step in walk.steps:
-        return part(f"{step}. {name}", tag("ol", walk.steps[step], class_="steps"))
-    return part(f"{step}. {name}", tag("p", soft(_NO_CHECKS.get(step, "It was not reached."))))
+    none = "It was not reached."
+    if name == "Pipeline":
+        none = (
+            "On Spark's executors the checks of step 5 run, and each row of a table keeps the place that stands above."
+        )
+    done = walk.steps.get(step)
+    return part(f"{step}. {name}", tag("ol", done, class_="steps") if done else tag("p", soft(none)))
 
 
 def _values(visit: Visit, data: pa.RecordBatch, row: int) -> Html:

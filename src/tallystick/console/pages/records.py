@@ -11,12 +11,12 @@ between two pages, however large the burst. Which offset belongs to a time or a 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import islice
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -60,6 +60,7 @@ SETTINGS: dict[str, Any] = {
     "silence_s": 1e9,  # who is silent is no matter of the rows at hand
 }
 ROUNDS_MAX = 24  # of fetching for one page; what is left to read is a link
+_NOWHERE = dict[str, object].fromkeys(("by", "at", "start", "before"))  # of the address, for one that says it anew
 COLUMNS = 6  # of a row beside others; its own page has all
 VALUE_CHARACTERS, NAME_CHARACTERS = 80, 24
 
@@ -116,8 +117,7 @@ def button(visit: Visit, path: str, text: str, **query: object) -> Html:
     """What reads when it is pressed."""
     given = {**visit.query, **query, "read": 1}
     fields = [tag("input", type="hidden", name=name, value=value) for name, value in given.items()]
-    submit = tag("button", text, type="submit")
-    return tag("form", fields, submit, action=visit.href(path), method="get", class_="filters")
+    return replace(visit, path=path).filters(*fields, button=text)
 
 
 # Places.
@@ -159,14 +159,13 @@ def kept_offsets(visit: Visit, topic: Topic, partition: int) -> KeptOffsets | No
     return None if anchor is None else KeptOffsets(partition, 0 if mark is None else mark.below, anchor)
 
 
-class Replayed:
+class Replayed(NamedTuple):
     """The replayed ledger, for those who ask a node for entries."""
 
-    def __init__(self, mirror: Mirror) -> None:
-        self._mirror = mirror
+    mirror: Mirror
 
     def audit(self, *, kind: int, first: int, end: int, most: int) -> Sequence[Sequence[Any]]:
-        found = self._mirror.audit(Query(kind=kind, first_height=first, end_height=end, most=most))
+        found = self.mirror.audit(Query(kind=kind, first_height=first, end_height=end, most=most))
         return [(one.height, one.index, one.time_ms, one.author, one.kind, one.entry) for one in found]
 
 
@@ -180,10 +179,9 @@ def _wanted(visit: Visit, topic: Topic, kept: KeptOffsets) -> tuple[RowPlace, bo
     """Where the page begins, and whether it goes on to newer rows from there, or back."""
     query, text = visit.query, visit.query.get("at", "").strip()
     by = query.get("by") or ("offset" if is_number(text) else "time" if text else "newest")
-    if "before" in query:
-        return min(RowPlace.read(query["before"]), RowPlace(kept.end)), False
-    if "start" in query:
-        return min(RowPlace.read(query["start"]), RowPlace(kept.end)), True
+    for name in ("before", "start"):
+        if name in query:
+            return min(RowPlace.read(query[name]), RowPlace(kept.end)), name == "start"
     if by == "newest":
         return RowPlace(kept.end), False
     if by == "offset":
@@ -210,7 +208,7 @@ def _height_at(visit: Visit, text: str) -> int:
         raise Misuse(f"time: {text[:40]!r} is no time that is read here", hint=hint)
     if to_ms(time) > visit.head.time_ms:
         raise Misuse(f"no block is as new as {text}: the newest is of {show_time(visit.head.time_ms)}")
-    return bisect_left(range(visit.head.height), to_ms(time), key=lambda one: visit.mirror.block(one).time_ms)
+    return visit.recent.height_at(to_ms(time))
 
 
 # Reading.
@@ -235,10 +233,9 @@ class PageReading:
 
     def forward(self, start: RowPlace, end: int) -> RowPlace:
         """Rows from a place on. Returns where to go on."""
-        for line in self._lines(start, RowPlace(end)):
-            if len(self.lines) == LINES:
-                return line.place
-            self.lines.append(line)
+        self.lines = list(islice(self._lines(start, RowPlace(end)), LINES + 1))
+        if len(self.lines) > LINES:
+            return self.lines.pop().place
         return RowPlace(min(max(self._position(), start.offset), end))
 
     def back(self, end: RowPlace, first: int) -> RowPlace:
@@ -263,8 +260,8 @@ class PageReading:
         while self._position() < end.offset + (end.row > 0) and self.rounds and self.trouble is None:
             before, received = self._position(), self._poll()
             for one in received:
-                for at in range(one.batch.rows):
-                    row = at if one.places is None else int(one.places[at])
+                rows = range(one.batch.rows) if one.places is None else map(int, one.places)
+                for at, row in enumerate(rows):
                     place = RowPlace(one.offset, row)
                     if one.commit is not None:
                         place = RowPlace(one.commit, counted[one.commit])
@@ -325,11 +322,8 @@ def _form(visit: Visit, topic: Topic, partition: int) -> Html:
 
 def _partitions(visit: Visit, topic: Topic, chosen: int) -> Html:
     begin = chosen - chosen % LINES
-    return lines(
-        ["partition", "offsets", "last anchored", "read"],
-        [_partition(visit, topic, one) for one in range(begin, min(begin + LINES, topic.row.partitions))],
-        "The topic has no partition.",
-    )
+    rows = [_partition(visit, topic, one) for one in range(begin, min(begin + LINES, topic.row.partitions))]
+    return lines(["partition", "offsets", "last anchored", "read"], rows, "The topic has no partition.")
 
 
 def _partition(visit: Visit, topic: Topic, one: int) -> list[object]:
@@ -343,8 +337,7 @@ def _partition(visit: Visit, topic: Topic, one: int) -> list[object]:
 
 def _way(visit: Visit, text: str, **query: object) -> Html:
     """A link that reads."""
-    state = dict.fromkeys(("by", "at", "start", "before")) | {"read": 1} | query
-    return tag("a", text, href=visit.here(**state))
+    return tag("a", text, href=visit.here(**{**_NOWHERE, "read": 1, **query}))
 
 
 def _found(visit: Visit, topic: Topic, partition: int) -> Html:
@@ -357,37 +350,23 @@ def _found(visit: Visit, topic: Topic, partition: int) -> Html:
         gone = f"offsets {start.offset} to {kept.first - 1} were retired"
         note = tag("p", warning(gone), " The topic's owner let them go; these are the first that were kept.")
         start = RowPlace(kept.first)
-    found: dict[bytes, Finding] = {}
-    with (
-        reading(visit, topic) as session,
-        session.subscriber(
-            topic.token,
-            partitions=(partition,),
-            start=start.offset if is_forward else kept.end,
-            interest=visit.query.get("interest", ""),
-            on_finding=lambda one: found.update({one.encode(): one}),
-            **SETTINGS,
-        ) as subscriber,
-    ):
+    begin, interest = start.offset if is_forward else kept.end, visit.query.get("interest", "")
+    settings = {"partitions": (partition,), "start": begin, "interest": interest, **SETTINGS}
+    with reading(visit, topic) as session, session.subscriber(topic.token, **settings) as subscriber:
         now = PageReading(subscriber, partition)
-        ends = [start, now.forward(start, kept.end) if is_forward else now.back(start, kept.first)]
-        schema = subscriber.schema.arrow
+        reached = now.forward(start, kept.end) if is_forward else now.back(start, kept.first)
     if isinstance(now.trouble, Unavailable) and not now.lines:
         raise now.trouble
-    ways = visit.pager(
-        {**_STILL, "start": max(ends)} if max(ends) < RowPlace(kept.end) else None,
-        {**_STILL, "before": min(ends)} if min(ends) > RowPlace(kept.first) else None,
-    )
-    told = note, show_findings(visit, list(found.values()), now.trouble)
-    shown = _table(visit, topic, schema, now.lines[::-1])
-    return part(f"Partition {partition}", *told, shown, _how_far(visit, topic, now, ends), ways)
+    low, high = sorted((start, reached))
+    newer = {**_NOWHERE, "start": high} if high < RowPlace(kept.end) else None
+    older = {**_NOWHERE, "before": low} if low > RowPlace(kept.first) else None
+    findings = show_findings(visit, list(dict.fromkeys(subscriber.findings)), now.trouble)
+    shown = _table(visit, topic, subscriber.schema.arrow, now.lines[::-1])
+    ways = _how_far(visit, topic, now, low, high), visit.pager(newer, older)
+    return part(f"Partition {partition}", note, findings, shown, *ways)
 
 
-_STILL = {"by": None, "at": None, "start": None, "before": None}
-
-
-def _how_far(visit: Visit, topic: Topic, now: PageReading, ends: Sequence[RowPlace]) -> Html:
-    low, high = min(ends), max(ends)
+def _how_far(visit: Visit, topic: Topic, now: PageReading, low: RowPlace, high: RowPlace) -> Html:
     if low == high and not now.rounds and now.trouble is None:
         larger = warning("larger than a page reads"), ": the write that lies here. This reads it whole:"
         return join(tag("p", larger), command(f"tally subscribe {quote(visit.viewer.topic_name(topic.token))}"))
@@ -421,21 +400,24 @@ def _table(visit: Visit, topic: Topic, schema: Any, rows: Sequence[ReadRow]) -> 
 
 def _line(visit: Visit, topic: Topic, names: Sequence[str], more: int, line: ReadRow) -> list[object]:
     one = line.received
+    closed = set(one.closed).difference(names)
     where = f"topics/{topic.token.hex()}/records/{one.partition}/{one.offset}/{line.row}"
     values = shown_row(one.batch.data, line.at, names)
     cells = [soft("closed to you") if name in one.closed else show_value(values[name]) for name in names]
-    marks = [checked("height ", one.height)]
-    if one.late:
-        marks.append(warning("late"))
-    if one.suspect:
-        marks.append(bad("suspect"))
-    closed = sorted(set(one.closed).difference(names))
-    if closed:
-        marks.append(soft(f"{len(closed)} closed to you"))
+    marks = [
+        checked("height ", one.height),
+        warning("late") if one.late else None,
+        bad("suspect") if one.suspect else None,
+        soft(f"{len(closed)} closed to you") if closed else None,
+    ]
     whole = [visit.link("all", where)] if more else []
-    sealed = told(when(one.time_ms), by="its publisher") if one.time_ms else soft("sealed inside")
-    who = visit.principal(one.publisher)
-    return [visit.link(f"{one.offset}, {line.row}", where), *cells, *whole, who, sealed, marks]
+    place, who = visit.link(f"{one.offset}, {line.row}", where), visit.principal(one.publisher)
+    return [place, *cells, *whole, who, sealed(one.time_ms), marks]
+
+
+def sealed(time_ms: int) -> Html:
+    """When a parcel was, as its header says."""
+    return told(when(time_ms), by="its publisher") if time_ms else soft("sealed inside")
 
 
 # Values.
