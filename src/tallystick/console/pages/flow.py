@@ -10,10 +10,9 @@ from tallystick.console.health import Health
 from tallystick.console.layout import drawing, facts, heading, nothing, part
 from tallystick.console.marks import bad, soft, told, when
 from tallystick.console.page import Page
-from tallystick.console.pages.groups import TopicTraffic
+from tallystick.console.pages.groups import TopicTraffic, anchors
 from tallystick.console.pages.topics import find_topic, visible_topics
 from tallystick.console.visit import LINES, Visit
-from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.topics import TopicRow
 from tallystick.page.graph import Box, Column, Ribbon, boxes
 from tallystick.page.html import Html, join, tag
@@ -90,14 +89,14 @@ class _Flow(TopicTraffic):
         publishers = [Box(one, self._name(one), self._said_of(one, n)) for one, n in people.most_common(_BOXES)]
         ways = [Box(lane, f"to {self._called(lane[1])}", self._pace(n)) for lane, n in lanes.most_common(_BOXES)]
         partitions = [Box(one, self._called(one), self._partition(one, units[one])) for one in shown]
-        anchors = [Box(one, *self._anchor(one)) for one in shown]
+        sizes = [Box(one, *self._anchor(one)) for one in shown]
         readers = list(dict.fromkeys(Box(one, self._reader(one), self._behind(one)) for _, one in reads))
         rows = sum(row.partitions for row in self.topics.values()) if self._is_one else len(self.topics)
         columns = [
             Column("publishers", publishers, len({one for _, one in self.by_publisher.keys() | self.silent})),
             Column("lanes", ways, len(lanes)),
             Column("partitions", partitions, rows),
-            Column("anchors", anchors, rows),
+            Column("anchors", sizes, rows),
             Column("groups", readers[:_BOXES], len(self.recent.groups(self.topics))),
         ]
         ribbons = [Ribbon(0, lane[0], lane, n) for lane, n in lanes.items()]
@@ -144,8 +143,7 @@ class _Flow(TopicTraffic):
 
     def _anchor(self, unit: _Unit) -> tuple[str, str]:
         partitions = [unit.partition] if self._is_one else range(self.topics[unit.token].partitions)
-        found = [self.recent.row(ANCHORS, unit.token, number) for number in partitions]
-        rows = [row for row in found if row is not None]
+        rows = anchors(self.recent, unit.token, partitions)
         if not rows:
             return "nothing anchored", ""
         age_ms = self.recent.now_ms - max(row.time_ms for row in rows)

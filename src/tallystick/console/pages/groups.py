@@ -4,15 +4,15 @@ topic's page has the tables."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from tallystick.client.group import group_id, known_names
 from tallystick.console.layout import lines, part
 from tallystick.console.marks import bad, short, soft, warning, when
-from tallystick.console.recent import GroupLag
+from tallystick.console.recent import GroupLag, Recent
 from tallystick.console.visit import Visit
-from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.anchors import ANCHORS, AnchorRow
 from tallystick.ledger.contracts.topics import TopicRow
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import amount
@@ -28,6 +28,12 @@ def group_names(visit: Visit) -> dict[bytes, str]:
     return {group_id(identity.tenant, name): name for name in known_names(identity.home)}
 
 
+def anchors(at_hand: Recent, token: bytes, partitions: Iterable[int]) -> list[AnchorRow]:
+    """Of those of a topic's partitions that have one."""
+    found = [at_hand.row(ANCHORS, token, number) for number in partitions]
+    return [anchor for anchor in found if anchor is not None]
+
+
 class TopicTraffic:
     """What the last minutes say of these topics."""
 
@@ -37,18 +43,15 @@ class TopicTraffic:
         self.published, self.refused = at_hand.published(topics), at_hand.refused(topics)
         self.lags, self._lags_count = at_hand.lags(topics, _ROWS)
         self.groups = group_names(visit)
-        self.by_place = Counter[tuple[bytes, int]]()
-        for (token, _, partition), count in self.published.items():
+        self.by_place, self.by_publisher = Counter[tuple[bytes, int]](), Counter[tuple[bytes, bytes]]()
+        for (token, publisher, partition), count in self.published.items():
             self.by_place[token, partition] += count
+            self.by_publisher[token, publisher] += count
+        self.by_publisher.update(dict.fromkeys(self.refused, 0))  # those who were only refused, too
         live = at_hand.live_permits(topics)
         self.live = dict.fromkeys((row.token, row.principal) for _, row in live if row.operation == Operation.ADVERTISE)
         last_ms, late_ms = at_hand.last_ms, at_hand.now_ms - SILENT_MS
         self.silent = dict.fromkeys(place for place in self.live if last_ms.get(place, at_hand.since_ms) < late_ms)
-        self.by_publisher = Counter[tuple[bytes, bytes]]()  # with those who were only refused
-        for (token, publisher, _), count in self.published.items():
-            self.by_publisher[token, publisher] += count
-        for place in self.refused:
-            self.by_publisher[place] += 0
 
     def rate(self, count: int) -> str:
         """So many a minute."""
@@ -66,7 +69,7 @@ class TopicTraffic:
         everybody = len(self.by_publisher.keys() | self.silent)
         publishers = lines(
             ["publisher", "topic", "parcels a minute", "refused a minute", "last published"],
-            [self._publisher(one, self.by_publisher[one]) for one in ranked],
+            [self._publisher(*one) for one in ranked],
             "Nobody has leave to publish, and nobody did in these minutes.",
             numbers=(2, 3),
         )
@@ -88,15 +91,15 @@ class TopicTraffic:
             part("Groups", _and_more(self._lags_count), groups),
         )
 
-    def _publisher(self, place: tuple[bytes, bytes], count: int) -> list[object]:
-        token, publisher = place
+    def _publisher(self, token: bytes, publisher: bytes) -> list[object]:
+        place = token, publisher
         last_ms = self.recent.last_ms.get(place)
-        last: object = soft("not since ", when(self.recent.since_ms)) if last_ms is None else when(last_ms)
+        last = soft("not since ", when(self.recent.since_ms)) if last_ms is None else when(last_ms)
         if place in self.silent:
             last = tag("span", warning("silent"), " ", last)
-        numbers = [self.rate(n) for n in (count, self.refused[place])]
-        refused = bad(numbers[1]) if self.refused[place] else numbers[1]
-        return [self.visit.principal(publisher), self.visit.topic(token), numbers[0], refused, last]
+        published, refused = self.rate(self.by_publisher[place]), self.rate(self.refused[place])
+        marked = bad(refused) if self.refused[place] else refused
+        return [self.visit.principal(publisher), self.visit.topic(token), published, marked, last]
 
     def _place(self, token: bytes, partition: int) -> list[object]:
         anchor, count = self.recent.row(ANCHORS, token, partition), self.by_place[token, partition]

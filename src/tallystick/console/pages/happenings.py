@@ -11,9 +11,10 @@ from typing import Any
 
 from tallystick.client.reader import LATE_S, is_late
 from tallystick.client.words import decode
-from tallystick.console.findings import contradictions
+from tallystick.console.findings import Noted, contradictions
 from tallystick.console.layout import heading, lines
 from tallystick.console.marks import bad, soft, warning, when
+from tallystick.console.mirror import Trouble
 from tallystick.console.page import Page
 from tallystick.console.pages.ledger import in_words
 from tallystick.console.visit import LINES, Visit
@@ -31,6 +32,7 @@ _AT_ONCE = 10  # transactions
 _REASON = 5  # of an operation's fields
 
 Place = tuple[int, int]  # height and index
+Wanted = Callable[[list[str], AuditItem], bool]
 
 _MISDEEDS = (EntryKind.SUSPECT, EntryKind.TWO_SETS, EntryKind.FALSE_SHARE, EntryKind.TWO_ORIGINS, EntryKind.TWO_ORDERS)
 
@@ -57,8 +59,7 @@ def show_happenings(visit: Visit) -> Html:
     wanted = visit.query.get("kind") or ""
     if wanted and wanted not in KINDS:
         raise Misuse(f"kind {wanted[:40]!r} is unknown", hint="choose one of the list")
-    before = visit.before
-    reason = visit.query.get("reason") or ""
+    before, reason = visit.before, visit.query.get("reason") or ""
     is_wanted = partial(_is_wanted, wanted, reason)
     found, last, looked = _walk(visit, before, is_wanted, query=_query(wanted, reason))
     rows = [_line(visit, item, kinds) for item, kinds in found]
@@ -89,17 +90,12 @@ def _query(wanted: str, reason: str) -> Query:
 
 
 def _is_wanted(wanted: str, reason: str, kinds: list[str], item: AuditItem) -> bool:
-    if reason:
-        return "refused" in kinds and item.fields[_REASON] == reason and wanted in ("", *kinds)
-    return wanted in kinds or (bool(kinds) and not wanted)
+    has_reason = not reason or ("refused" in kinds and item.fields[_REASON] == reason)
+    return has_reason and bool(kinds) and wanted in ("", *kinds)
 
 
 def _walk(
-    visit: Visit,
-    before: Place | None,
-    is_wanted: Callable[[list[str], AuditItem], bool],
-    most: int = LOOKED_MAX,
-    query: Query = Query(),
+    visit: Visit, before: Place | None, is_wanted: Wanted, most: int = LOOKED_MAX, query: Query = Query()
 ) -> tuple[list[tuple[AuditItem, list[str]]], Place | None, int]:
     """What happened below a place, newest first; where to go on, None at the ledger's beginning; how much was seen."""
     found: list[tuple[AuditItem, list[str]]] = []
@@ -150,29 +146,28 @@ def _blamed(entry: dict[str, Any]) -> bytes:
 
 def _line(visit: Visit, item: AuditItem, kinds: list[str]) -> list[object]:
     entry = decode(item.entry)
-    marks = [KINDS[kind][1](KINDS[kind][0]) for kind in kinds]
-    reason = None
-    if entry.get("reason"):
-        alike = visit.here(kind="refused", reason=entry["reason"], before=None)
-        reason = [" ", tag("b", tag("a", entry["reason"], href=alike))]
-    token = entry.get("token", b"")
-    place = visit.entry(item.height, item.index)
-    who = _blamed(entry) or item.author
-    what = tag("div", [(mark, " ") for mark in marks], reason, tag("br"), soft(in_words(visit, item)))
-    return [when(item.time_ms), what, visit.principal(who), visit.topic(token) if token else "–", place]
+    marks = [(show(name), " ") for name, show, _ in map(KINDS.__getitem__, kinds)]
+    reason, token = entry.get("reason"), entry.get("token")
+    alike = visit.here(kind="refused", reason=reason, before=None)
+    why = [" ", tag("b", tag("a", reason, href=alike))] if reason else None
+    what = tag("div", marks, why, tag("br"), soft(in_words(visit, item)))
+    who, topic = visit.principal(_blamed(entry) or item.author), visit.topic(token) if token else "–"
+    return [when(item.time_ms), what, who, topic, visit.entry(item.height, item.index)]
 
 
 def _contradictions(visit: Visit) -> list[list[object]]:
     """What the mirror is shown now and does not hold, and what the memory kept of such."""
-    rows: list[list[object]] = []
-    trouble = visit.mirror.at.trouble
+    trouble, rows = visit.mirror.at.trouble, list[list[object]]()
     if trouble is not None and not trouble.is_away:
-        what = tag("div", bad(trouble.reason), tag("br"), soft(trouble.message))
-        rows.append([when(trouble.since_ms), what, "the node", "–", "none"])
+        rows.append(_contradiction(trouble.since_ms, trouble, "none"))
     for one in contradictions(visit.viewer):
-        what = tag("div", bad(one.reason), tag("br"), soft(one.message))
-        rows.append([when(one.time_ms), what, "the node", "–", visit.link("evidence", f"findings/{one.name}")])
+        rows.append(_contradiction(one.time_ms, one, visit.link("evidence", f"findings/{one.name}")))
     return rows
+
+
+def _contradiction(time_ms: int, one: Trouble | Noted, entry: str) -> list[object]:
+    what = tag("div", bad(one.reason), tag("br"), soft(one.message))
+    return [when(time_ms), what, "the node", "–", entry]
 
 
 PAGES = (Page("happenings", "As it happens", show_happenings, in_menu=True),)

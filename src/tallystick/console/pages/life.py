@@ -38,7 +38,7 @@ from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import amount, many
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
-from tallystick.parcel.prove import prove, verify_proof
+from tallystick.parcel.prove import Prover, verify_proof
 from tallystick.parcel.verify import check_signature
 from tallystick.trust.permit import Operation
 from tallystick.trust.receipt import Receipt
@@ -56,6 +56,9 @@ STEPS = (
 )
 COLUMNS = 300  # of the row on one page
 ROW_CHARACTERS = 30_000  # of values, where they are few
+_ON_EXECUTORS = (
+    "On Spark's executors the checks of step 5 run, and each row of a table keeps the place that stands above."
+)
 OPERATION_HEIGHTS = 64  # before the anchor and behind, within which a node has told of what it took
 
 
@@ -130,11 +133,9 @@ class Walk:
                 error = refusal
                 said.append([bad(error.reason), f" {error}"])
             ms = (self._visit.viewer.clock.monotonic() - began) * 1000
-            state, mark = "passed", checked("holds")
-            if error:
-                state, mark = "failed", bad("does not hold")
-            elif isinstance(said[-1], Doubt):
-                state, mark = None, soft("open")
+            is_open = isinstance(said[-1], Doubt)
+            state = "failed" if error else None if is_open else "passed"
+            mark = bad("does not hold") if error else soft("open") if is_open else checked("holds")
             name = [tag("b", title), " ", mark, soft(f" as check {place}, in {ms:.1f} ms")]
             item = tag("li", name, facts({"inputs": said[0], "result": said[-1]}), class_=state)
             self.steps.setdefault(step, []).append(item)
@@ -303,9 +304,9 @@ class Walk:
         group = group if chosen is None else chosen
         yield f"the row in column group {group}, its salt, its path among the leaves, and what stands above"
         permit, topic = self._session.node.permit(self.permit.identifier), self._session.node.state(TOPICS(self._token))
-        authority, row = self._session.identity.authority.encode(), (self.schema, self._row.number, group)
-        vouched = permit, authority, self.receipt, topic.encode()
-        self.proof = prove(self.verified, self._opener.ring, *row, *vouched).encode()
+        authority, ring = self._session.identity.authority.encode(), self._opener.ring
+        prover = Prover(self.verified, ring, self.schema, group, permit, authority, self.receipt, topic.encode())
+        self.proof = prover.prove(self._row.number).encode()
         yield amount(len(self.proof), "bytes")
 
     @check(7, "The proof holds")
@@ -340,13 +341,9 @@ def show_life(visit: Visit) -> Html:
 
 
 def _step(walk: Walk, step: int, name: str) -> Html:
-    none = "It was not reached."
-    if name == "Pipeline":
-        none = (
-            "On Spark's executors the checks of step 5 run, and each row of a table keeps the place that stands above."
-        )
-    done = walk.steps.get(step)
-    return part(f"{step}. {name}", tag("ol", done, class_="steps") if done else tag("p", soft(none)))
+    none = _ON_EXECUTORS if name == "Pipeline" else "It was not reached."
+    shown = tag("ol", walk.steps[step], class_="steps") if step in walk.steps else tag("p", soft(none))
+    return part(f"{step}. {name}", shown)
 
 
 def _values(visit: Visit, data: pa.RecordBatch, row: int) -> Html:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from shlex import quote
+from typing import Any
 
 from tallystick import wire
 from tallystick.client.schemas import LOST
@@ -15,18 +16,19 @@ from tallystick.client.words import decode, describe
 from tallystick.console.layout import command, facts, heading, lines, part
 from tallystick.console.marks import bad, checked, code, short, soft, warning, when
 from tallystick.console.page import Page
-from tallystick.console.pages.groups import TopicTraffic, group_names
+from tallystick.console.pages.groups import TopicTraffic, anchors, group_names
 from tallystick.console.schemas import ask_columns
 from tallystick.console.visit import LINES, Visit
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts.access import INDEXES, RIGHTS, indexed
-from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
+from tallystick.ledger.contracts.anchors import RETIRED
 from tallystick.ledger.contracts.attributes import POLICIES
 from tallystick.ledger.contracts.epochs import EPOCHS, ERASURES, LAST_EPOCHS, End
 from tallystick.ledger.contracts.identity import TENANTS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import HISTORIES
 from tallystick.ledger.contracts.retention import EARLIER, RELEASED
+from tallystick.ledger.contracts.state import NO_HISTORY, Table
 from tallystick.ledger.contracts.topics import CLEAR, ERASABLE, PADDED, SCHEMAS, TOPICS, TopicRow
 from tallystick.ledger.engine import HistoryItem
 from tallystick.page.html import Html, join, tag
@@ -62,12 +64,9 @@ def visible_topics(visit: Visit) -> dict[bytes, TopicRow]:
 def find_topic(visit: Visit, text: str) -> bytes:
     """The token of a topic that the viewer owns or may describe. Raises `Refused`, in the same words whatever lacks."""
     names = visit.viewer.names
-    if is_identifier(text):
-        found = [bytes.fromhex(text)]
-    else:
-        found = [] if names is None else [token for token, name in names.topics if name == text]
-    every = visible_topics(visit)
-    visible = [token for token in found if token in every]
+    called = [] if names is None else [token for token, name in names.topics if name == text]
+    found = [bytes.fromhex(text)] if is_identifier(text) else called
+    visible = [token for token in visible_topics(visit) if token in found]
     if len(visible) > 1:
         raise Misuse(f'{len(visible)} topics are called "{text[:80]}"', hint="name one by its token, from the list")
     if not visible:
@@ -78,31 +77,24 @@ def find_topic(visit: Visit, text: str) -> bytes:
 
 
 def show_topics(visit: Visit) -> Html:
-    wanted = visit.query.get("name", "").casefold()
-    every = visible_topics(visit)
-    found = [
-        (token, row)
-        for token, row in every.items()
-        if wanted in visit.viewer.topic_name(token).casefold() or token.hex().startswith(wanted)
-    ]
-    count = many(len(every), "topic")
-    lead = f"{count} that you own or may describe. The ledger has tokens; names are the authority's."
+    wanted, called, every = visit.query.get("name", "").casefold(), visit.viewer.topic_name, visible_topics(visit)
+    found = [one for one in every if wanted in called(one).casefold() or one.hex().startswith(wanted)]
+    lead = (
+        f"{many(len(every), 'topic')} that you own or may describe. The ledger has tokens; names are the authority's."
+    )
     form = visit.filters(visit.field("name", "name contains", placeholder="name or token"))
     none = "No topic fits." if every else "No topics that you own or may describe; tally topic create makes one."
     columns = ["topic", "tenant", "partitions", "parcels anchored", "newest anchor", "policy", ""]
-    rows = lines(columns, [_line(visit, *one) for one in visit.part_of(found)], none, numbers=(2, 3))
+    rows = lines(columns, [_line(visit, one, every[one]) for one in visit.part_of(found)], none, numbers=(2, 3))
     return join(heading("Topics", lead), form, rows, visit.ways_on(len(found)))
 
 
 def _line(visit: Visit, token: bytes, row: TopicRow) -> list[object]:
-    at_hand = visit.recent
-    anchors = [at_hand.row(ANCHORS, token, number) for number in range(row.partitions)]
-    known = [anchor for anchor in anchors if anchor is not None]
+    known = anchors(visit.recent, token, range(row.partitions))
     newest = when(max(anchor.time_ms for anchor in known)) if known else soft("none yet")
     tenant = "own" if row.tenant == visit.viewer.identity.tenant else tag("span", "other ", short(row.tenant))
     closed = any(policy.commitment for _, policy in visit.mirror.scan(POLICIES, token))
-    state = warning("closed") if row.closed else None
-    size = amount(sum(anchor.size for anchor in known))
+    size, state = amount(sum(anchor.size for anchor in known)), warning("closed") if row.closed else None
     return [visit.topic(token), tenant, row.partitions, size, newest, "yes" if closed else "no", state]
 
 
@@ -128,11 +120,14 @@ def show_topic(visit: Visit) -> Html:
 
 
 def _ways(visit: Visit, token: bytes) -> Html:
-    history, path = visit.mirror.row(HISTORIES(token)), f"topics/{token.hex()}"
-    operations = many(0 if history is None else history.operations, "operation")
-    ways = [visit.link(name, f"{path}/{name}") for name in ("records", "lanes")]
-    flow = visit.link("flow", "", topic=token.hex())
-    return join(visit.link(f"history: {operations}", f"{path}/history"), *((", ", way) for way in (*ways, flow)))
+    path = f"topics/{token.hex()}"
+    ways = [(", ", visit.link(name, f"{path}/{name}")) for name in ("records", "lanes")]
+    history = visit.link(f"history: {_operations(visit, token)}", f"{path}/history")
+    return join(history, ways, ", ", visit.link("flow", "", topic=token.hex()))
+
+
+def _operations(visit: Visit, token: bytes) -> str:
+    return many((visit.mirror.row(HISTORIES(token)) or NO_HISTORY).operations, "operation")
 
 
 def _facts(visit: Visit, token: bytes, row: TopicRow) -> list[tuple[str, object]]:
@@ -163,11 +158,12 @@ def _columns(visit: Visit, token: bytes, row: TopicRow) -> list[object]:
         text = soft("not told") if found is None else tag("span", str(found), " ", checked("hash fits"))
         rows.append([version, visit.block(schema.height), code(schema.hash.hex()[:16]), text])
     newest = said.schemas.get(row.version)
+    groups = () if newest is None else newest.groups
     for (_, group), policy in visit.mirror.scan(POLICIES, token):
-        is_known = newest is not None and group < len(newest.groups)
-        names = ", ".join(newest.groups[group]) if newest is not None and is_known else f"group {group}"
+        names = ", ".join(groups[group]) if group < len(groups) else f"group {group}"
+        held = said.policies.get(group) if policy.commitment else None
         formula: object = soft("not told" if policy.commitment else "lifted")
-        if policy.commitment and (held := said.policies.get(group)) is not None:
+        if held is not None:
             formula = tag("span", held, " ", checked("commitment fits")) if held else warning(LOST)
         closed.append([names, policy.version, visit.block(policy.height), formula])
     trouble = tag("p", warning("not told"), f" {said.trouble}") if said.trouble else None
@@ -215,21 +211,15 @@ def _permits(visit: Visit, token: bytes) -> Html:
 
 
 def _marks(visit: Visit, token: bytes, row: TopicRow) -> Html:
+    marks: dict[str, Table[Any]] = {"retired by its carrier": RETIRED, "released by the owner": RELEASED}
     rows = [
         [number, word, mark.below, visit.block(mark.height)]
         for number in range(row.partitions)
-        for word, mark in (
-            ("retired by its carrier", visit.mirror.row(RETIRED(token, number))),
-            ("released by the owner", visit.mirror.row(RELEASED(token, number))),
-        )
-        if mark is not None
+        for word, table in marks.items()
+        if (mark := visit.mirror.row(table(token, number))) is not None
     ]
-    return lines(
-        ["partition", "what", "below offset", "height"],
-        rows[:LINES],
-        "Nothing was retired or released: all parcels are kept.",
-        numbers=(0, 2, 3),
-    )
+    columns, none = ["partition", "what", "below offset", "height"], "Nothing was retired or released"
+    return lines(columns, rows[:LINES], f"{none}: all parcels are kept.", numbers=(0, 2, 3))
 
 
 def _epochs(visit: Visit, token: bytes) -> Html:
@@ -262,16 +252,15 @@ def _commands(visit: Visit, token: bytes, row: TopicRow) -> list[Html]:
     identity = visit.viewer.identity
     is_own = row.tenant == identity.tenant and visit.viewer.knows(token)
     name = quote(visit.viewer.topic_name(token) if is_own else token.hex())  # another tenant's never by its name
-    home = f"--home {quote(str(identity.home))}"
     names = group_names(visit)
     groups = [quote(names.get(group) or group.hex()) for group, _ in visit.recent.groups({token})[:3]]
-    found = [f"tally group reset {group} {name} --to earliest {home}" for group in groups]
+    found = [f"group reset {group} {name} --to earliest" for group in groups]
     if owned(visit)(row):
-        found += [f"tally right grant {name} PRINCIPAL read {home}", f"tally topic rotate {name} {home}"]
-        found += [f"tally erase {name} PUBLISHER --all-periods --yes {home}"] if row.flags & ERASABLE else []
+        found += [f"right grant {name} PRINCIPAL read", f"topic rotate {name}"]
+        found += [f"erase {name} PUBLISHER --all-periods --yes"] if row.flags & ERASABLE else []
     else:
-        found.append(f"tally subscribe {name} {home}")
-    return [command(one) for one in found]
+        found.append(f"subscribe {name}")
+    return [command(f"tally {one} --home {quote(str(identity.home))}") for one in found]
 
 
 # Its history.
@@ -279,11 +268,9 @@ def _commands(visit: Visit, token: bytes, row: TopicRow) -> list[Html]:
 
 def show_history(visit: Visit) -> Html:
     token = find_topic(visit, visit.parameters["token"])
-    name, history = visit.viewer.topic_name(token), visit.mirror.row(HISTORIES(token))
-    count = 0 if history is None else history.operations
     lead = join(
         checked("complete"),
-        f" {many(count, 'operation')} up to height {visit.head.height}: each extends a chain that the state root"
+        f" {_operations(visit, token)} up to height {visit.head.height}: each extends a chain that the state root"
         " covers, and the whole ledger was replayed here. ",
         visit.link("the topic", f"topics/{token.hex()}"),
     )
@@ -291,13 +278,13 @@ def show_history(visit: Visit) -> Html:
     if only not in ("", "refused"):
         raise Misuse(f"only {only[:40]!r} is unknown", hint="choose one of the list")
     form = visit.filters(visit.choice("only", "show", {"": "all operations", "refused": "refused only"}))
-    found, older = _operations(visit, token, refused=only == "refused")
+    found, older = _newest(visit, token, refused=only == "refused")
     none = "None was refused among those looked through here." if only else "Nothing happened to it yet."
     shown = lines(["place", "time", "operator", "operation"], [_operation(visit, one) for one in found], none)
-    return join(heading(f"History of {name}", lead), form, shown, visit.pager(None, older))
+    return join(heading(f"History of {visit.viewer.topic_name(token)}", lead), form, shown, visit.pager(None, older))
 
 
-def _operations(visit: Visit, token: bytes, *, refused: bool) -> tuple[list[HistoryItem], dict[str, object] | None]:
+def _newest(visit: Visit, token: bytes, *, refused: bool) -> tuple[list[HistoryItem], dict[str, object] | None]:
     """A page of them, newest first, and where to go on."""
     before, most = visit.before, _LOOKED_MAX if refused else LINES
     looked = visit.mirror.history(token, most + 1, before)
