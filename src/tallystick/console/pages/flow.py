@@ -13,7 +13,6 @@ from tallystick.console.page import Page
 from tallystick.console.pages.groups import TopicTraffic, anchors
 from tallystick.console.pages.topics import find_topic, visible_topics
 from tallystick.console.visit import LINES, Visit
-from tallystick.ledger.contracts.topics import TopicRow
 from tallystick.page.graph import Box, Column, Ribbon, boxes
 from tallystick.page.html import Html, join, tag
 from tallystick.page.svg import amount, many
@@ -28,7 +27,7 @@ def show_flow(visit: Visit) -> Html:
     topics = {token: every[token] for token in [find_topic(visit, asked)]} if asked else every
     parts = part("Nodes and authority", tag("div", [_part(one) for one in visit.viewer.health.ask()], class_="grid"))
     lead = f"Of the last {amount(at_hand.minutes * 60, 'seconds')} of block time, by operations, anchors and offsets."
-    top = heading("Flow", lead), _filter(visit, every)
+    top = heading("Flow", lead), _filter(visit, list(every))
     if not topics:
         none = nothing("There is no topic yet that this identity owns or may describe; its owner grants the right.")
         return join(*top, none, parts)
@@ -36,7 +35,7 @@ def show_flow(visit: Visit) -> Html:
     return join(*top, flow.tiles(), flow.picture(), flow.tables(), parts)
 
 
-def _filter(visit: Visit, topics: dict[bytes, TopicRow]) -> Html | None:
+def _filter(visit: Visit, topics: list[bytes]) -> Html | None:
     if len(topics) > LINES:
         return visit.filters(visit.field("topic", "one topic only", placeholder="name or token"))
     options = {"": "all topics"} | {token.hex(): visit.viewer.topic_name(token) for token in topics}
@@ -156,10 +155,9 @@ class _Flow(TopicTraffic):
 
 def _part(one: Health) -> Html:
     who = f"the {one.name}"
+    state = told("ready", by=who)
     if one.trouble:
-        state: Html = join(bad("away or not ready"), " since ", when(one.since_ms), ": ", told(one.trouble, by=who))
-    else:
-        state = told("ready", by=who)
+        state = join(bad("away or not ready"), " since ", when(one.since_ms), ": ", told(one.trouble, by=who))
     counted = [(name.replace("_", " "), value) for name, value in one.counts.items()]
     said = tag("details", tag("summary", "what it counts"), told(facts(counted), by=who)) if counted else None
     return tag("div", tag("h3", one.name, " ", soft(one.url)), tag("p", state), said, class_="card")

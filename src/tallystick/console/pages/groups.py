@@ -67,24 +67,15 @@ class TopicTraffic:
         publishing = [place for place, _ in self.by_publisher.most_common(_ROWS) if place not in self.silent]
         ranked = [*islice(self.silent, _ROWS - min(len(publishing), _ROWS // 2)), *publishing][:_ROWS]
         everybody = len(self.by_publisher.keys() | self.silent)
-        publishers = lines(
-            ["publisher", "topic", "parcels a minute", "refused a minute", "last published"],
-            [self._publisher(*one) for one in ranked],
-            "Nobody has leave to publish, and nobody did in these minutes.",
-            numbers=(2, 3),
-        )
-        partitions = lines(
-            ["topic", "partition", "parcels a minute", "parcels anchored", "newest anchor"],
-            [self._place(*one) for one in islice(self.places(), _ROWS)],
-            "No partitions.",
-            numbers=(1, 2, 3),
-        )
-        groups = lines(
-            ["group", "topic", "partition", "offset", "parcels behind", "its oldest unread waits", "trend"],
-            [self._lag(lag) for lag in self.lags],
-            "No group reads here: the first subscriber that names one makes it.",
-            numbers=(2, 3, 4),
-        )
+        columns = ["publisher", "topic", "parcels a minute", "refused a minute", "last published"]
+        none = "Nobody has leave to publish, and nobody did in these minutes."
+        publishers = lines(columns, [self._publisher(*one) for one in ranked], none, numbers=(2, 3))
+        columns = ["topic", "partition", "parcels a minute", "parcels anchored", "newest anchor"]
+        rows = [self._place(*one) for one in islice(self.places(), _ROWS)]
+        partitions = lines(columns, rows, "No partitions.", numbers=(1, 2, 3))
+        columns = ["group", "topic", "partition", "offset", "parcels behind", "its oldest unread waits", "trend"]
+        none = "No group reads here: the first subscriber that names one makes it."
+        groups = lines(columns, [self._lag(lag) for lag in self.lags], none, numbers=(2, 3, 4))
         return join(
             part("Publishers", _and_more(everybody), publishers),
             part("Partitions and anchors", _and_more(sum(row.partitions for row in self.topics.values())), partitions),

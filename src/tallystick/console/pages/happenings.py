@@ -11,10 +11,9 @@ from typing import Any
 
 from tallystick.client.reader import LATE_S, is_late
 from tallystick.client.words import decode
-from tallystick.console.findings import Noted, contradictions
+from tallystick.console.findings import contradictions
 from tallystick.console.layout import heading, lines
 from tallystick.console.marks import bad, soft, warning, when
-from tallystick.console.mirror import Trouble
 from tallystick.console.page import Page
 from tallystick.console.pages.ledger import in_words
 from tallystick.console.visit import LINES, Visit
@@ -159,15 +158,12 @@ def _contradictions(visit: Visit) -> list[list[object]]:
     """What the mirror is shown now and does not hold, and what the memory kept of such."""
     trouble, rows = visit.mirror.at.trouble, list[list[object]]()
     if trouble is not None and not trouble.is_away:
-        rows.append(_contradiction(trouble.since_ms, trouble, "none"))
+        what = tag("div", bad(trouble.reason), tag("br"), soft(trouble.message))
+        rows.append([when(trouble.since_ms), what, "the node", "–", "none"])
     for one in contradictions(visit.viewer):
-        rows.append(_contradiction(one.time_ms, one, visit.link("evidence", f"findings/{one.name}")))
+        what = tag("div", bad(one.reason), tag("br"), soft(one.message))
+        rows.append([when(one.time_ms), what, "the node", "–", visit.link("evidence", f"findings/{one.name}")])
     return rows
-
-
-def _contradiction(time_ms: int, one: Trouble | Noted, entry: str) -> list[object]:
-    what = tag("div", bad(one.reason), tag("br"), soft(one.message))
-    return [when(time_ms), what, "the node", "–", entry]
 
 
 PAGES = (Page("happenings", "As it happens", show_happenings, in_menu=True),)

@@ -7,9 +7,8 @@ from __future__ import annotations
 from tallystick.client.fetching import Fetcher
 from tallystick.client.grants import without_right
 from tallystick.client.reader import FRONTS, Finding, PartitionReader, Placed, withheld
-from tallystick.client.session import Session
 from tallystick.console.layout import heading, lines
-from tallystick.console.marks import checked, short, soft, told, when
+from tallystick.console.marks import checked, short, soft
 from tallystick.console.page import Page
 from tallystick.console.pages import records
 from tallystick.console.visit import LINES, Visit
@@ -20,6 +19,8 @@ from tallystick.parcel.parcel import VerifiedHeader
 
 PARCELS_MAX = 256  # headers of a partition: 30 ms, where each is another lane's
 PARTITIONS_MAX = 8  # of a page: each is asked for by itself
+
+PlacedHeader = Placed[VerifiedHeader]
 
 
 def show_lanes(visit: Visit) -> Html:
@@ -32,18 +33,18 @@ def show_lanes(visit: Visit) -> Html:
         asking = tag("p", records.asking(visit, "Looking for lanes", "headers of parcels and verifies"))
         return join(top, asking, records.button(visit, visit.path, "look for lanes"))
     every = [records.kept_offsets(visit, topic, number) for number in range(visit.skip, end)]
-    found: list[Placed[VerifiedHeader] | Finding] = []
+    found: list[PlacedHeader | Finding] = []
     trouble = None
     with records.reading(visit, topic) as session:
         try:
             held, fetcher = records.fetcher_of(session, topic)
             for kept in filter(None, every):
-                found += _newest(visit, session, fetcher, held.permit.identifier, kept)
+                found += _newest(visit, fetcher, held.permit.identifier, kept)
         except Refused as error:
             if without_right(error):
                 raise
             trouble = error
-    of_lane: dict[tuple[bytes, bytes], list[Placed[VerifiedHeader]]] = {}
+    of_lane: dict[tuple[bytes, bytes], list[PlacedHeader]] = {}
     for one in found:
         if not isinstance(one, Finding):
             of_lane.setdefault((one.verified.publisher, one.verified.header.lane), []).append(one)
@@ -55,13 +56,11 @@ def show_lanes(visit: Visit) -> Html:
     return join(top, findings, shown, visit.pager(None, older))
 
 
-def _newest(
-    visit: Visit, session: Session, fetcher: Fetcher, permit: bytes, kept: records.KeptOffsets
-) -> list[Placed[VerifiedHeader] | Finding]:
+def _newest(visit: Visit, fetcher: Fetcher, permit: bytes, kept: records.KeptOffsets) -> list[PlacedHeader | Finding]:
     """The last headers of a partition, verified, and what does not hold of them."""
     first, size = max(kept.first, kept.end - PARCELS_MAX), kept.end
-    reader = PartitionReader(FRONTS, fetcher.topic, kept.partition, session.view.check_seen, first)
-    found: list[Placed[VerifiedHeader] | Finding] = []
+    reader = PartitionReader(FRONTS, fetcher.topic, kept.partition, fetcher.supplier.view.check_seen, first)
+    found: list[PlacedHeader | Finding] = []
     while reader.offset < size:
         fetched = fetcher.headers(kept.partition, reader.offset, size, size)
         if not fetched.parcels:
@@ -70,13 +69,12 @@ def _newest(
     return found
 
 
-def _row(visit: Visit, token: bytes, parcels: list[Placed[VerifiedHeader]]) -> list[object]:
+def _row(visit: Visit, token: bytes, parcels: list[PlacedHeader]) -> list[object]:
     newest = parcels[-1]
     header, place = newest.verified.header, {"partition": newest.partition, "start": newest.offset}
     where = visit.link(f"parcel {header.sequence}", f"topics/{token.hex()}/records", **place)
     at = [where, f", offset {newest.offset}", soft(", closed") if header.kind is ParcelKind.CLOSE else None]
-    sealed = told(when(header.time_ms), by="its publisher") if header.time_ms else soft("sealed inside")
-    who = visit.principal(newest.verified.publisher)
+    who, sealed = visit.principal(newest.verified.publisher), records.sealed(header.time_ms)
     return [short(header.lane), who, newest.partition, len(parcels), at, sealed, checked("its chain")]
 
 

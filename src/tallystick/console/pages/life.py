@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from importlib.resources import files
 from shlex import quote
 from typing import NamedTuple
@@ -21,12 +20,10 @@ import pyarrow as pa
 from tallystick.client.opening import Opener, unopened
 from tallystick.client.reader import Finding, FoundError, parse
 from tallystick.client.session import Session
-from tallystick.client.settings import SubscriberSettings
 from tallystick.console.layout import command, facts, heading, part
 from tallystick.console.marks import bad, checked, short, soft, told, warning, when
 from tallystick.console.page import Download, Page
 from tallystick.console.pages import records
-from tallystick.console.pages.records import KeptOffsets, Topic
 from tallystick.console.visit import Visit, read_number
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.contracts.identity import IDENTITIES
@@ -65,8 +62,8 @@ OPERATION_HEIGHTS = 64  # before the anchor and behind, within which a node has 
 class Row(NamedTuple):
     """Which row it is, as the address says."""
 
-    topic: Topic
-    kept: KeptOffsets
+    topic: records.Topic
+    kept: records.KeptOffsets
     offset: int
     number: int
 
@@ -97,18 +94,6 @@ class Doubt(NamedTuple):
     came: object
 
 
-Doing = Callable[["Walk"], Iterator[object]]  # tells what goes in, and when it is done what came of it
-CHECKS: list[tuple[int, str, Doing]] = []  # with the step of each, in the order in which they are done
-
-
-def check(step: int, title: str) -> Callable[[Doing], Doing]:
-    def note(do: Doing) -> Doing:
-        CHECKS.append((step, title, do))
-        return do
-
-    return note
-
-
 class Walk:
     """Through a row's life. A check raises `Refused` where something does not hold; those behind it stand on it."""
 
@@ -116,7 +101,7 @@ class Walk:
         self._visit, self._mirror, self._row, self._session = visit, visit.mirror, row, session
         self._token, self._place = row.topic.token, (row.kept.partition, row.offset)
         self._held, self._fetcher = records.fetcher_of(session, row.topic)
-        self._opener = Opener(session, self._held, SubscriberSettings(**records.SETTINGS))
+        self._opener = Opener(session, self._held, records.SETTINGS)
         self.values: Html | None = None  # of the row, once it was opened
         self.steps: dict[int, list[Html]] = {}
         self.passed, self.ms = 0, 0.0
@@ -144,7 +129,6 @@ class Walk:
                 return error
         return None
 
-    @check(5, "The anchor stands on the ledger")
     def _anchor(self) -> Iterator[object]:
         partition, offset = self._place
         yield f"the state's row of partition {partition}, with its proof"
@@ -154,7 +138,6 @@ class Walk:
         self.anchor = anchor
         yield f"{many(anchor.size, 'parcel')} at height {anchor.height}, root {anchor.root.hex()[:16]}…"
 
-    @check(5, "The parcel is the anchored one")
     def _parcel(self) -> Iterator[object]:
         partition, offset = self._place
         self.fetched = fetched = self._fetcher.parcels(partition, offset, offset + 1, self.anchor.size)
@@ -167,7 +150,6 @@ class Walk:
         self.parcel, self.header = found[0], found[0].header
         yield [amount(self.header.size_bytes, "bytes"), ", named ", short(self.parcel.hash)]
 
-    @check(5, "The permit is the authority's, for this topic and epoch")
     def _permit(self) -> Iterator[object]:
         ref = self.header.topic(self._token)
         yield ["permit ", short(ref.permit), f", epoch {ref.epoch}, certificate of the authority"]
@@ -178,19 +160,16 @@ class Walk:
         who = self._visit.principal(permit.principal)
         yield [who, f" may publish from {show_time(permit.not_before_ms)} to {show_time(permit.not_after_ms)}"]
 
-    @check(5, "Its publisher signed it")
     def _signature(self) -> Iterator[object]:
         yield ["the header, its signature, and the permit's key ", short(self.permit.signing_key)]
         check_signature(self.parcel, self.permit.verify_key)
         yield "the signature verifies"
 
-    @check(1, "Who gathered it")
     def _gathered(self) -> Iterator[object]:
         yield "the signed header, and the permit"
         count = "how many rows is sealed inside" if self.header.padded else many(self.header.count, "row")
         yield [self._visit.principal(self.permit.principal), ": ", count]
 
-    @check(2, "What was sealed")
     def _sealed(self) -> Iterator[object]:
         header = self.header
         yield "the signed header"
@@ -206,16 +185,14 @@ class Walk:
             }
         )
 
-    @check(4, "When it was anchored first")
     def _first_anchor(self) -> Iterator[object]:
         yield "the anchors of the replayed ledger"
-        below = partial(records.anchored_before, self._visit, self._row.topic, self._row.kept)
-        newest, offset = self._row.kept.anchor.height, self._place[1]
-        self.height = bisect_left(range(newest), offset + 1, key=lambda height: below(height + 1))
+        place, newest = (self._visit, self._row.topic, self._row.kept), self._row.kept.anchor.height
+        sizes = range(newest), self._row.offset + 1
+        self.height = bisect_left(*sizes, key=lambda height: records.anchored_before(*place, height + 1))
         block = self._mirror.block(self.height)
         yield ["in block ", self._visit.block(self.height), " of ", when(block.time_ms)]
 
-    @check(3, "The node wrote down that it took it")
     def _taken(self) -> Iterator[object]:
         low, high = max(0, self.height - OPERATION_HEIGHTS), self.height + OPERATION_HEIGHTS
         yield f"the operations in blocks {low} to {high} of the replayed ledger"
@@ -230,7 +207,6 @@ class Walk:
                 return
         yield Doubt("none names this offset")
 
-    @check(5, "The permit was in force then")
     def _in_force(self) -> Iterator[object]:
         yield f"the permit's row on the replayed ledger, and height {self.height}"
         row, permit = self._mirror.row(PERMITS(self.permit.identifier)), self.permit
@@ -243,7 +219,6 @@ class Walk:
         else:
             yield "it was issued, and had not ended"
 
-    @check(5, "The publisher's key was not revoked then")
     def _not_revoked(self) -> Iterator[object]:
         yield f"the publisher's row on the replayed ledger, and height {self.height}"
         row = self._mirror.row(IDENTITIES(self.permit.principal))
@@ -252,7 +227,6 @@ class Walk:
         else:
             yield f"it was later, at height {row.revoked}" if row.revoked else "it never was"
 
-    @check(5, "It follows the parcel before it, its body is whole, and its publisher saw our ledger")
     def _follows(self) -> Iterator[object]:
         before = self.header.sequence - 1
         yield "its lane's first" if before < 0 else f"parcel {before} of the lane, proved under the anchor"
@@ -265,14 +239,12 @@ class Walk:
         self.verified = found.verified
         yield ["previous hash ", short(self.header.previous), ", root of the body ", short(self.header.body_root)]
 
-    @check(5, "The schema is the one that was sealed")
     def _schema(self) -> Iterator[object]:
         version = self.header.schema_version
         yield f"version {version}, as the authority gave it, and the header's hash"
         self.schema = self._opener.schema(version, self.header.schema_hash)
         yield f"{many(len(self.schema.arrow), 'column')} in {many(len(self.schema.groups), 'group')}"
 
-    @check(5, "The body opens, and its rows are the leaves that were signed")
     def _open(self) -> Iterator[object]:
         locks = many(sum(len(one.locks) for one in self.header.groups), "lock")
         yield f"{locks}, our keys, and the header's commitments and roots"
@@ -289,14 +261,12 @@ class Walk:
         closed = f"; closed to you: {', '.join(opened.closed)}" if opened.closed else ""
         yield many(opened.batch.rows, "row") + closed
 
-    @check(4, "The receipt holds")
     def _receipt(self) -> Iterator[object]:
         data = self._session.node.receipt(self._token, *self._place)
         yield f"{amount(len(data), 'bytes')} of the node's: anchor, transaction, checkpoint; and the trust file"
         self.receipt = Receipt.decode(data)
         yield self.receipt.verify(self.parcel.hash, self._token, self._session.memory.trust).describe()
 
-    @check(7, "The proof is made")
     def _prove(self) -> Iterator[object]:
         groups = enumerate(self.schema.groups)
         group = next(place for place, names in groups if not {*names} <= {*self.opened.closed})
@@ -309,7 +279,6 @@ class Walk:
         self.proof = prover.prove(self._row.number).encode()
         yield amount(len(self.proof), "bytes")
 
-    @check(7, "The proof holds")
     def _proved(self) -> Iterator[object]:
         yield "its bytes and the trust file, nothing else"
         proven = verify_proof(self.proof, self._session.memory.trust, topic=self._token)
@@ -320,6 +289,27 @@ class Walk:
 
 def _each(identifiers: Sequence[bytes]) -> list[object]:
     return [[short(one), " "] for one in identifiers]
+
+
+Doing = Callable[[Walk], Iterator[object]]  # tells what goes in, and when it is done what came of it
+CHECKS: tuple[tuple[int, str, Doing], ...] = (  # with the step of each, in the order in which they are done
+    (5, "The anchor stands on the ledger", Walk._anchor),
+    (5, "The parcel is the anchored one", Walk._parcel),
+    (5, "The permit is the authority's, for this topic and epoch", Walk._permit),
+    (5, "Its publisher signed it", Walk._signature),
+    (1, "Who gathered it", Walk._gathered),
+    (2, "What was sealed", Walk._sealed),
+    (4, "When it was anchored first", Walk._first_anchor),
+    (3, "The node wrote down that it took it", Walk._taken),
+    (5, "The permit was in force then", Walk._in_force),
+    (5, "The publisher's key was not revoked then", Walk._not_revoked),
+    (5, "It follows the parcel before it, its body is whole, and its publisher saw our ledger", Walk._follows),
+    (5, "The schema is the one that was sealed", Walk._schema),
+    (5, "The body opens, and its rows are the leaves that were signed", Walk._open),
+    (4, "The receipt holds", Walk._receipt),
+    (7, "The proof is made", Walk._prove),
+    (7, "The proof holds", Walk._proved),
+)
 
 
 # The page.

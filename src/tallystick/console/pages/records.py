@@ -14,7 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from html import escape
 from itertools import islice
 from shlex import quote
@@ -52,13 +52,13 @@ from tallystick.trust.right import Right
 from tallystick.wire import is_number, show_time
 
 READ_S = 8.0  # for all that node and authority are asked for one page
-SETTINGS: dict[str, Any] = {
-    "on_bad": "report",
-    "threads": 0,  # one page is one range, mostly
-    "fetch_bytes_max": 1 << 20,
-    "opened_bytes_max": 64 << 20,
-    "silence_s": 1e9,  # who is silent is no matter of the rows at hand
-}
+SETTINGS = SubscriberSettings(
+    on_bad="report",
+    threads=0,  # one page is one range, mostly
+    fetch_bytes_max=1 << 20,
+    opened_bytes_max=64 << 20,
+    silence_s=1e9,  # who is silent is no matter of the rows at hand
+)
 ROUNDS_MAX = 24  # of fetching for one page; what is left to read is a link
 _NOWHERE = dict[str, object].fromkeys(("by", "at", "start", "before"))  # of the address, for one that says it anew
 COLUMNS = 6  # of a row beside others; its own page has all
@@ -100,17 +100,14 @@ def fetcher_of(session: Session, topic: Topic) -> tuple[Held, Fetcher]:
     """The leave to read the topic, which the node is shown, and what fetches by it."""
     held = session.grants.obtain(Operation.SUBSCRIBE, topic.token, 1)
     session.carrier.subscribe(held.grant.permit)
-    return held, Fetcher(session, SubscriberSettings(**SETTINGS), held)
+    return held, Fetcher(session, SETTINGS, held)
 
 
 def asking(visit: Visit, what: str, does: str = "parcels and opens") -> Html:
     """What a page says before it reads."""
-    name = visit.viewer.identity.name
-    return join(
-        f"{what} asks the node for {does} them here. It leaves an operation on the ledger in the name of ",
-        tag("b", name),
-        ", where all can see it. Nothing is read before you press the button.",
-    )
+    asks = f"{what} asks the node for {does} them here. It leaves an operation on the ledger in the name of "
+    until = ", where all can see it. Nothing is read before you press the button."
+    return join(asks, tag("b", visit.viewer.identity.name), until)
 
 
 def button(visit: Visit, path: str, text: str, **query: object) -> Html:
@@ -179,9 +176,9 @@ def _wanted(visit: Visit, topic: Topic, kept: KeptOffsets) -> tuple[RowPlace, bo
     """Where the page begins, and whether it goes on to newer rows from there, or back."""
     query, text = visit.query, visit.query.get("at", "").strip()
     by = query.get("by") or ("offset" if is_number(text) else "time" if text else "newest")
-    for name in ("before", "start"):
-        if name in query:
-            return min(RowPlace.read(query[name]), RowPlace(kept.end)), name == "start"
+    for way in ("before", "start"):
+        if way in query:
+            return min(RowPlace.read(query[way]), RowPlace(kept.end)), way == "start"
     if by == "newest":
         return RowPlace(kept.end), False
     if by == "offset":
@@ -221,15 +218,13 @@ class ReadRow(NamedTuple):
     row: int  # in its parcel
 
 
-@dataclass
 class PageReading:
     """One page's worth of rows, in order, and what was met on the way."""
 
-    subscriber: Subscriber
-    partition: int
-    rounds: int = ROUNDS_MAX
-    lines: list[ReadRow] = field(default_factory=list)
-    trouble: Refused | Unavailable | None = None  # it ended there
+    def __init__(self, subscriber: Subscriber, partition: int) -> None:
+        self._subscriber, self._partition = subscriber, partition
+        self.rounds, self.lines = ROUNDS_MAX, list[ReadRow]()
+        self.trouble: Refused | Unavailable | None = None  # it ended there
 
     def forward(self, start: RowPlace, end: int) -> RowPlace:
         """Rows from a place on. Returns where to go on."""
@@ -245,7 +240,7 @@ class PageReading:
         while len(self.lines) < LINES and end > RowPlace(first) and self.rounds and self.trouble is None:
             behind = end.offset + (end.row > 0)
             start = RowPlace(max(first, behind - size))
-            self.subscriber.seek(self.partition, start.offset)
+            self._subscriber.seek(self._partition, start.offset)
             found = list(self._lines(start, end))
             if self._position() < behind:  # it could not be read to its end, which comes first
                 break
@@ -274,7 +269,7 @@ class PageReading:
     def _poll(self) -> list[Received]:
         self.rounds -= 1
         try:
-            return self.subscriber.poll(0)
+            return self._subscriber.poll(0)
         except (Refused, Unavailable) as error:
             if without_right(error):
                 raise
@@ -282,7 +277,7 @@ class PageReading:
             return []
 
     def _position(self) -> int:
-        return self.subscriber.positions().get(self.partition, -1)
+        return self._subscriber.positions().get(self._partition, -1)
 
 
 # The page.
@@ -351,8 +346,8 @@ def _found(visit: Visit, topic: Topic, partition: int) -> Html:
         note = tag("p", warning(gone), " The topic's owner let them go; these are the first that were kept.")
         start = RowPlace(kept.first)
     begin, interest = start.offset if is_forward else kept.end, visit.query.get("interest", "")
-    settings = {"partitions": (partition,), "start": begin, "interest": interest, **SETTINGS}
-    with reading(visit, topic) as session, session.subscriber(topic.token, **settings) as subscriber:
+    settings = replace(SETTINGS, partitions=(partition,), start=begin, interest=interest)
+    with reading(visit, topic) as session, Subscriber(session, topic.token, settings) as subscriber:
         now = PageReading(subscriber, partition)
         reached = now.forward(start, kept.end) if is_forward else now.back(start, kept.first)
     if isinstance(now.trouble, Unavailable) and not now.lines:
@@ -425,8 +420,8 @@ def sealed(time_ms: int) -> Html:
 
 def column(field: Any) -> str:
     """Name and type."""
-    kept = [_kept(text, NAME_CHARACTERS) for text in (field.name, show_type(field.type))]
-    return " ".join(text + "…" * is_cut for text, is_cut in kept)
+    texts = field.name, show_type(field.type)
+    return " ".join(kept if (kept := _kept(text, NAME_CHARACTERS)) == text else f"{kept}…" for text in texts)
 
 
 def shown_row(batch: Any, index: int, names: Sequence[str]) -> dict[str, Any]:
@@ -450,16 +445,14 @@ def show_value(value: Any, most: int = VALUE_CHARACTERS) -> Html:
 
 
 def cut(text: str, most: int) -> str:
-    kept, is_cut = _kept(text, most)
-    return f"{kept}… ({len(text):,} characters)" if is_cut else text
+    kept = _kept(text, most)
+    return kept if kept == text else f"{kept}… ({len(text):,} characters)"
 
 
-def _kept(text: str, most: int) -> tuple[str, bool]:
-    """So much of a text as takes some bytes of markup, and whether that is less than all."""
+def _kept(text: str, most: int) -> str:
+    """So much of a text as takes some bytes of markup."""
     kept = text[:most]
-    if len(escape(kept)) > 2 * most:
-        kept = kept[: most // 4]
-    return kept, len(kept) < len(text)
+    return kept if len(escape(kept)) <= 2 * most else kept[: most // 4]
 
 
 PAGES = (Page("topics/{token}/records", "Records", show_records, live=False),)

@@ -190,14 +190,13 @@ def _rights(visit: Visit, token: bytes) -> Html:
 
 def _height_of_change(visit: Visit, token: bytes, principal: bytes, time_ms: int) -> int:
     """Of the block that changed these rules: the ledger keeps its time, and several blocks may have the same."""
-    heights = [visit.recent.height_at(time_ms)]
-    while heights[-1] < visit.head.height and visit.mirror.block(heights[-1] + 1).time_ms == time_ms:
-        heights.append(heights[-1] + 1)
-    for height in heights[:0:-1]:
+    found = height = visit.recent.height_at(time_ms)
+    while height < visit.head.height and visit.mirror.block(height + 1).time_ms == time_ms:
+        height += 1
         entries = visit.mirror.block_entries(height)
         if any(item.kind in _RULES and item.fields[1:3] == [token, principal] for item in entries):
-            return height
-    return heights[0]
+            found = height
+    return found
 
 
 def _permits(visit: Visit, token: bytes) -> Html:
@@ -268,12 +267,9 @@ def _commands(visit: Visit, token: bytes, row: TopicRow) -> list[Html]:
 
 def show_history(visit: Visit) -> Html:
     token = find_topic(visit, visit.parameters["token"])
-    lead = join(
-        checked("complete"),
-        f" {_operations(visit, token)} up to height {visit.head.height}: each extends a chain that the state root"
-        " covers, and the whole ledger was replayed here. ",
-        visit.link("the topic", f"topics/{token.hex()}"),
-    )
+    count = f" {_operations(visit, token)} up to height {visit.head.height}: each extends a chain that "
+    known = "the state root covers, and the whole ledger was replayed here. "
+    lead = join(checked("complete"), count, known, visit.link("the topic", f"topics/{token.hex()}"))
     only = visit.query.get("only", "")
     if only not in ("", "refused"):
         raise Misuse(f"only {only[:40]!r} is unknown", hint="choose one of the list")
@@ -295,10 +291,13 @@ def _newest(visit: Visit, token: bytes, *, refused: bool) -> tuple[list[HistoryI
 
 def _operation(visit: Visit, item: HistoryItem) -> list[object]:
     fields = decode(item.entry)
-    words = describe(fields, visit.viewer)
-    place = visit.entry(item.height, item.index)
-    time = when(visit.mirror.block(item.height).time_ms)
-    return [place, time, visit.principal(fields["operator"]), bad(words) if fields["reason"] else words]
+    words, time = describe(fields, visit.viewer), when(visit.mirror.block(item.height).time_ms)
+    return [
+        visit.entry(item.height, item.index),
+        time,
+        visit.principal(fields["operator"]),
+        bad(words) if fields["reason"] else words,
+    ]
 
 
 PAGES = (
