@@ -187,9 +187,11 @@ class Walk:
 
     def _first_anchor(self) -> Iterator[object]:
         yield "the anchors of the replayed ledger"
-        place, newest = (self._visit, self._row.topic, self._row.kept), self._row.kept.anchor.height
-        sizes = range(newest), self._row.offset + 1
-        self.height = bisect_left(*sizes, key=lambda height: records.anchored_before(*place, height + 1))
+
+        def anchored_by(height: int) -> int:
+            return records.anchored_before(self._visit, self._row.topic, self._row.kept, height + 1)
+
+        self.height = bisect_left(range(self._row.kept.anchor.height), self._row.offset + 1, key=anchored_by)
         block = self._mirror.block(self.height)
         yield ["in block ", self._visit.block(self.height), " of ", when(block.time_ms)]
 

@@ -60,7 +60,7 @@ SETTINGS = SubscriberSettings(
     silence_s=1e9,  # who is silent is no matter of the rows at hand
 )
 ROUNDS_MAX = 24  # of fetching for one page; what is left to read is a link
-_NOWHERE = dict[str, object].fromkeys(("by", "at", "start", "before"))  # of the address, for one that says it anew
+_NOWHERE = dict[str, object].fromkeys(("by", "at", "start", "before"))  # in the address
 COLUMNS = 6  # of a row beside others; its own page has all
 VALUE_CHARACTERS, NAME_CHARACTERS = 80, 24
 

@@ -217,8 +217,9 @@ def _marks(visit: Visit, token: bytes, row: TopicRow) -> Html:
         for word, table in marks.items()
         if (mark := visit.mirror.row(table(token, number))) is not None
     ]
-    columns, none = ["partition", "what", "below offset", "height"], "Nothing was retired or released"
-    return lines(columns, rows[:LINES], f"{none}: all parcels are kept.", numbers=(0, 2, 3))
+    columns = ["partition", "what", "below offset", "height"]
+    none = "Nothing was retired or released: all parcels are kept."
+    return lines(columns, rows[:LINES], none, numbers=(0, 2, 3))
 
 
 def _epochs(visit: Visit, token: bytes) -> Html:
@@ -291,13 +292,9 @@ def _newest(visit: Visit, token: bytes, *, refused: bool) -> tuple[list[HistoryI
 
 def _operation(visit: Visit, item: HistoryItem) -> list[object]:
     fields = decode(item.entry)
-    words, time = describe(fields, visit.viewer), when(visit.mirror.block(item.height).time_ms)
-    return [
-        visit.entry(item.height, item.index),
-        time,
-        visit.principal(fields["operator"]),
-        bad(words) if fields["reason"] else words,
-    ]
+    words, place = describe(fields, visit.viewer), visit.entry(item.height, item.index)
+    time = when(visit.mirror.block(item.height).time_ms)
+    return [place, time, visit.principal(fields["operator"]), bad(words) if fields["reason"] else words]
 
 
 PAGES = (
