@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from console_contents import contents, crawl_parts
 from console_stack import ROWS, TOPIC, Browser, ConsoleStack, Said, crawl, serving
+from stack import READ
 from without import without
 
 from tallystick.console.door import HEADERS
@@ -20,6 +21,15 @@ from tallystick.console.viewer import Viewer
 PAGE_BYTES_MAX = 150_000
 OUR_SCRIPT = r"<script(?! src=\"/[0-9a-f]{32}/console\.js\" defer=\"\"></script>)"
 FORBIDDEN = re.compile(rf" style=|<style|{OUR_SCRIPT}| on[a-z]+=|javascript:")
+
+
+@pytest.fixture(scope="module")
+def viewer(world: ConsoleStack) -> Iterator[Viewer]:
+    """A reader who has met nothing yet: in the home of the folder's lies what other files found."""
+    walker = world.principal("acme", "walker")
+    world.grant(world.owner, world.token, walker, READ)
+    with world.viewing(walker) as viewer:
+        yield viewer
 
 
 @pytest.fixture(scope="module")
