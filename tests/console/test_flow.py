@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -22,7 +23,7 @@ from ledger_world import HOSPITAL, Actor, seed
 from tallystick.console.health import PAUSE_S, HealthDesk
 from tallystick.console.mirror import Mirror
 from tallystick.console.pages import flow
-from tallystick.console.recent import GroupLag, Recent, recent
+from tallystick.console.recent import GroupLag, Recent
 from tallystick.console.viewer import Viewer
 from tallystick.console.visit import Visit
 from tallystick.ledger import entries
@@ -38,7 +39,11 @@ class Scene:
 
     def look(self) -> Recent:
         self.mirror.follow(self.crowd)
-        return recent(self.mirror)
+        return self.recent.look()
+
+    @cached_property
+    def recent(self) -> Recent:
+        return Recent(self.mirror)
 
     def lag(self, group: int = 0) -> GroupLag:
         """Of a group in partition 0 of its topic."""
@@ -60,6 +65,7 @@ class Scene:
         names = {token: f"topic {number}" for number, token in enumerate(self.crowd.tokens)}
         viewer: Any = SimpleNamespace(
             mirror=self.mirror,
+            recent=self.recent,
             health=SimpleNamespace(ask=list),  # nobody answers for a ledger alone
             names=SimpleNamespace(topics=list(names.items())),
             topic_name=lambda token: names.get(token, token.hex()),
@@ -237,4 +243,4 @@ def test_parts_are_not_asked_more_often_than_every_few_seconds(viewer: Viewer) -
 
 
 def test_the_page_is_made_again_without_asking_the_ledger_anew(visit: Callable[..., Visit]) -> None:
-    assert recent(visit("").mirror) is recent(visit("").mirror)
+    assert visit("").recent is visit("").recent

@@ -23,7 +23,7 @@ from tallystick.client.schemas import held_schema
 from tallystick.client.words import decode
 from tallystick.console.mirror import Mirror
 from tallystick.console.pages import topics
-from tallystick.console.recent import recent
+from tallystick.console.recent import Recent
 from tallystick.console.schemas import Columns, _ask, ask_columns
 from tallystick.console.viewer import Viewer
 from tallystick.console.visit import Visit
@@ -136,7 +136,7 @@ def test_heights_are_right_where_blocks_share_a_time(tmp_path: Path) -> None:
         expected.append(found.ledger.height)
     with closing(found.ledger), closing(Mirror(tmp_path / "console", found.world.trust, lambda: 0)) as mirror:
         mirror.follow(found)
-        visit: Any = SimpleNamespace(mirror=mirror, head=mirror.at.head, recent=recent(mirror))
+        visit: Any = SimpleNamespace(mirror=mirror, head=mirror.at.head, recent=Recent(mirror).look())
         heights = [topics._height_of_change(visit, token, one.id, found.now_ms) for one in who]
     assert heights == expected
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Any
-from weakref import WeakKeyDictionary, proxy
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from tallystick.console.mirror import Mirror
+from tallystick.ledger.block import Head
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS, GroupRow
 from tallystick.ledger.contracts.kinds import EntryKind
@@ -28,9 +28,7 @@ from tallystick.trust.right import Right
 
 WINDOW_MS = 10 * 60_000
 TREND_MS = 5 * 60_000  # ago, with which now is compared
-_FIRST_LOOK = 1_000  # transactions
-_AT_ONCE = 100
-_ITEMS = 1 << 20
+_FIRST_LOOK = 5_000  # transactions, or entries where one has many
 _HEIGHTS_MAX = 10_000
 _BIN_MS = 10_000
 
@@ -46,10 +44,10 @@ _CHANGES: list[tuple[tuple[EntryKind, ...], Table[Any], tuple[int, ...]]] = [
 ]
 
 Points = defaultdict[tuple[Any, ...], deque[tuple[int, int]]]
+Counts = Counter[tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
+class GroupLag(NamedTuple):
     """How far a group is behind in one partition."""
 
     group: bytes
@@ -70,16 +68,14 @@ class GroupLag:
 class Recent:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror, self._lock = mirror, threading.Lock()
-        self._heights: dict[int, int] = {}
-        self.now_ms = 0
+        self._height, self.now_ms = -1, 0  # of the last block that was read
+        self.height_at = lru_cache(_HEIGHTS_MAX)(self._height_at)  # of the first block that is not older than a time
         self._forget_all()
 
     def _forget_all(self) -> None:
-        self._height = -1  # of the last block that was read
-        self.since_ms, self._is_cut = 0, False
+        self.since_ms = 0
         self._tables: dict[Table[Any], dict[tuple[Any, ...], Any]] = {}
-        self._parcels: Counter[tuple[int, bytes, bytes, int]] = Counter()  # by bin, topic, publisher and partition
-        self._refused: Counter[tuple[int, bytes, bytes]] = Counter()  # by bin, topic and operator
+        self._parcels, self._refused = Counts(), Counts()  # by bin, topic, who published, and of parcels partition
         self.last_ms: dict[tuple[bytes, bytes], int] = {}  # by topic and publisher: when it last published
         self._sizes, self._moves = Points(deque), Points(deque)  # time and size, time and the offset before
 
@@ -89,40 +85,28 @@ class Recent:
         with self._lock:
             if head is None or head.height <= self._height:
                 return self
-            if head.time_ms - self.now_ms > WINDOW_MS:
-                self._forget_all()
-            is_first = self._height < 0
-            items = list(self._new_items(head.height, head.time_ms - WINDOW_MS))
-            if is_first:
-                self.since_ms = items[-1].time_ms if self._is_cut and items else self._mirror.block(0).time_ms
-                self._tables = {table: dict(self._mirror.scan(table)) for _, table, _ in _CHANGES}
-            for item in reversed(items):
-                self._take(item, is_first)
+            if self._height < 0 or head.time_ms - self.now_ms > WINDOW_MS:
+                self._look_first(head)
+            else:
+                new = Query(first_height=self._height + 1, end_height=head.height + 1, most=1 << 20)
+                for item in self._mirror.audit(new):
+                    self._count(item)
+                    self._keep_rows(item)
             self._height, self.now_ms = head.height, head.time_ms
             self.since_ms = max(self.since_ms, self.now_ms - WINDOW_MS)
             self._forget_old()
         return self
 
-    def _new_items(self, newest: int, since_ms: int) -> Iterator[AuditItem]:
-        """Up to the block `newest`, from there down to where the last look ended, or the first may."""
-        if self._height >= 0:
-            yield from self._mirror.audit(Query(first_height=self._height + 1, end_height=newest + 1, most=_ITEMS))[
-                ::-1
-            ]
-            return
-        before = None
-        for _ in range(0, _FIRST_LOOK, _AT_ONCE):
-            items, before = self._mirror.newest(_AT_ONCE, before)
-            for item in items:
-                if item.time_ms < since_ms:
-                    return
-                if item.height <= newest:
-                    yield item
-            if not before:
-                return
-        self._is_cut = True
+    def _look_first(self, head: Head) -> None:
+        self._forget_all()
+        items, goes_on = self._mirror.newest(_FIRST_LOOK, head.size)
+        self.since_ms = items[-1].time_ms if goes_on else self._mirror.block(0).time_ms
+        self._tables = {table: dict(self._mirror.scan(table)) for _, table, _ in _CHANGES}
+        for item in reversed(items):
+            if item.time_ms >= head.time_ms - WINDOW_MS:
+                self._count(item)
 
-    def _take(self, item: AuditItem, is_first: bool) -> None:
+    def _count(self, item: AuditItem) -> None:
         kind, fields, at_ms = item.kind, item.fields, item.time_ms
         if kind == EntryKind.OPERATION:
             _, operator, _, token, operation, reason, _, count, partition, _, end, *_ = fields
@@ -131,37 +115,31 @@ class Recent:
             elif operation == Right.WRITE and end:
                 self._parcels[at_ms // _BIN_MS, token, operator, partition] += count
                 self.last_ms[token, operator] = at_ms
-            return
-        if kind in _ANCHORS:
+        elif kind in _ANCHORS:
             self._sizes[fields[1], fields[2]].append((at_ms, fields[3]))
         elif kind in _MOVES:
             self._moves[fields[1], fields[3], fields[4]].append((at_ms, fields[6]))
-        for kinds, table, places in [] if is_first else _CHANGES:
-            if kind in kinds:
-                parts = tuple(fields[place] for place in places)
+
+    def _keep_rows(self, item: AuditItem) -> None:
+        for kinds, table, places in _CHANGES:
+            if item.kind in kinds:
+                parts = tuple(item.fields[place] for place in places)
                 if (row := self._mirror.row(table(*parts))) is not None:
                     self._tables[table][parts] = row
 
     def _forget_old(self) -> None:
         first_ms = self.now_ms - WINDOW_MS
-        self._parcels = Counter({key: n for key, n in self._parcels.items() if key[0] >= first_ms // _BIN_MS})
-        self._refused = Counter({key: n for key, n in self._refused.items() if key[0] >= first_ms // _BIN_MS})
+        for counts in (self._parcels, self._refused):
+            for key in [key for key in counts if key[0] < first_ms // _BIN_MS]:
+                del counts[key]
         for points in (*self._sizes.values(), *self._moves.values()):
             while points and points[0][0] < first_ms:
                 points.popleft()
 
-    # What is asked.
+    def _height_at(self, time_ms: int) -> int:
+        return bisect_left(range(self._height + 1), time_ms, key=lambda height: self._mirror.block(height).time_ms)
 
-    def height_at(self, time_ms: int) -> int:
-        """Of the first block that is not older."""
-        with self._lock:
-            known = self._heights.get(time_ms)
-            if known is None:
-                heights = range(self._height + 1)
-                known = bisect_left(heights, time_ms, key=lambda height: self._mirror.block(height).time_ms)
-                if len(self._heights) < _HEIGHTS_MAX:
-                    self._heights[time_ms] = known
-            return known
+    # What is asked.
 
     def rows(self, table: Table[R]) -> list[tuple[tuple[Any, ...], R]]:
         """All rows of a table that is kept whole: topics, anchors, groups, offsets, permits."""
@@ -176,20 +154,20 @@ class Recent:
         """How much of the past the counts are of."""
         return max((self.now_ms - self.since_ms) / 60_000, 1 / 60)
 
-    def published(self, tokens: Collection[bytes]) -> Counter[tuple[bytes, bytes, int]]:
+    def published(self, tokens: Collection[bytes]) -> Counts:
         """Parcels of these minutes by topic, publisher and partition."""
-        found: Counter[tuple[bytes, bytes, int]] = Counter()
-        for (_, token, publisher, partition), count in list(self._parcels.items()):
-            if token in tokens:
-                found[token, publisher, partition] += count
-        return found
+        return self._of_topics(self._parcels, tokens)
 
-    def refused(self, tokens: Collection[bytes]) -> Counter[tuple[bytes, bytes]]:
+    def refused(self, tokens: Collection[bytes]) -> Counts:
         """Refused publishing of these minutes by topic and operator."""
-        found: Counter[tuple[bytes, bytes]] = Counter()
-        for (_, token, operator), count in list(self._refused.items()):
-            if token in tokens:
-                found[token, operator] += count
+        return self._of_topics(self._refused, tokens)
+
+    def _of_topics(self, counts: Counts, tokens: Collection[bytes]) -> Counts:
+        found = Counts()
+        with self._lock:
+            for (_, *place), count in counts.items():
+                if place[0] in tokens:
+                    found[tuple(place)] += count
         return found
 
     def live_permits(self, tokens: Collection[bytes]) -> list[tuple[bytes, PermitRow]]:
@@ -230,17 +208,4 @@ class Recent:
         earlier = bisect_right(points, ago_ms, key=lambda point: point[0])
         is_known = self.since_ms <= ago_ms and bool(earlier or sample)
         before = max(0, (points[earlier - 1][1] if earlier else 0) - offset) if is_known else None
-        return GroupLag(lag.group, *place, lag.offset, lag.parcels, oldest, before)
-
-
-_KEPT: WeakKeyDictionary[Mirror, Recent] = WeakKeyDictionary()
-_LOCK = threading.Lock()
-
-
-def recent(mirror: Mirror) -> Recent:
-    """What is at hand of a mirror, up to its head."""
-    with _LOCK:
-        found = _KEPT.get(mirror)
-        if found is None:
-            found = _KEPT[mirror] = Recent(proxy(mirror))
-    return found.look()
+        return lag._replace(oldest_ms=oldest, before=before)

@@ -10,7 +10,7 @@ from tallystick.client.names import Names
 from tallystick.client.session import Session
 from tallystick.console.health import HealthDesk
 from tallystick.console.mirror import PAUSE_S, Mirror
-from tallystick.console.recent import recent
+from tallystick.console.recent import Recent
 from tallystick.errors import TallystickError
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ class Viewer:
         self.names: Names | None = None  # as the authority last told them; None before it did
         self.asking = threading.Lock()
         self.health = HealthDesk(self.identity, self.clock, session.entropy)
+        self.recent = Recent(mirror)
         self._names_asked = float("-inf")
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._follow, name="mirror", daemon=True)]
@@ -75,7 +76,7 @@ class Viewer:
             while not self._stop.is_set():
                 try:
                     changed = self.mirror.follow(way)
-                    recent(self.mirror)  # so that no page waits for it
+                    self.recent.look()  # so that no page waits for it
                     self._learn_names(session, new=changed)
                 except TallystickError as error:
                     log.debug("no newer view: %s", error)

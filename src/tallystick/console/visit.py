@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from tallystick.console.marks import short, soft, told
 from tallystick.console.mirror import Mirror
-from tallystick.console.recent import Recent, recent
+from tallystick.console.recent import Recent
 from tallystick.console.viewer import Viewer
 from tallystick.errors import Misuse
 from tallystick.ledger.block import Head
@@ -48,7 +48,7 @@ class Visit:
 
     @property
     def recent(self) -> Recent:
-        return recent(self.viewer.mirror)
+        return self.viewer.recent.look()
 
     @property
     def head(self) -> Head:
