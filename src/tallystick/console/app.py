@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from urllib.parse import parse_qsl, unquote
 
@@ -52,9 +54,6 @@ class Console:
 
     def __init__(self, viewer: Viewer, door: Door, host: str = "127.0.0.1", port: int = 0) -> None:
         self._viewer, self._door = viewer, door
-        self._news: asyncio.Event | None = None  # set, and replaced, when there is something new
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping = False
         router = _Router(body_bytes_max=0)
         router.add("GET", "/", self._exchange)
         for page in PAGES:
@@ -65,14 +64,14 @@ class Console:
             ("console.svg", "image/svg+xml"),
         ):
             router.add("GET", f"{door.path}/{name}", self._file(name, kind))
-        self.server = Server(router, host, port, limits=LIMITS, on_stop=self._end_polls)
+        # Whoever waits for news when the server stops is told what there is: else it would hold up the stop.
+        self.server = Server(router, host, port, limits=LIMITS, on_stop=viewer.mirror.tell)
         door.host = self.server.url.removeprefix("http://")
         self.url = f"{self.server.url}/?token={door.token}"
 
     def run(self) -> None:
         """Serve until `stop` or a signal."""
-        with self._viewer.mirror.listening(self._tell):
-            self.server.run()
+        self.server.run()
 
     def stop(self) -> None:
         self.server.stop()
@@ -101,22 +100,20 @@ class Console:
         return handle
 
     def _show(self, page: Page, request: Request, *, is_poll: bool) -> Answer:
-        at = self._viewer.mirror.at
-        status, shown = 200, Html()
-        path = request.path.removeprefix(f"{self._door.path}/")
-        visit = Visit(self._viewer, self._door.path, path, request.parameters)
+        at, status = self._viewer.mirror.at, 200
+        parameters = {name: unquote(value) for name, value in request.parameters.items()}
+        visit = Visit(self._viewer, self._door.path, request.path.removeprefix(f"{self._door.path}/"), parameters)
         try:
-            visit = _read(visit, request)
-            found = page.show(visit) if at.head is not None else arriving(at)
-            if isinstance(found, Download):
-                name = {"content-disposition": f'attachment; filename="{found.name}"'}
-                return Answer(body=found.data, content_type="application/octet-stream", headers={**HEADERS, **name})
-            shown = found
+            visit = replace(visit, query=_read(request.query))
+            shown = page.show(visit) if at.head is not None else arriving(at)
         except TallystickError as error:
             status, shown = _status(error), _apology(error)
         except Exception:
             log.exception("the page %s failed", page.path)
             status, shown = 500, _apology(Unavailable("the console failed to make this page; its log says why"))
+        if isinstance(shown, Download):
+            name = {"content-disposition": f'attachment; filename="{shown.name}"'}
+            return Answer(body=shown.data, content_type="application/octet-stream", headers={**HEADERS, **name})
         body = join(standing(self._viewer, at), shown)
         headers = {**HEADERS, "tally-version": str(at.version)}
         if is_poll:  # a page that cannot be shown is news as well
@@ -126,42 +123,22 @@ class Console:
 
     async def _changed(self, known: str) -> bool:
         """Wait for another version than the one that the page has. Returns False where none came in time."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + POLL_S
-        while str(self._viewer.mirror.at.version) == known:
-            if self._news is None:
-                self._news, self._loop = asyncio.Event(), loop
-            try:
-                await asyncio.wait_for(self._news.wait(), deadline - loop.time())
-            except TimeoutError:
-                return False
-            if self._stopping:
-                return False
-        return True
-
-    def _tell(self) -> None:
-        """There is something new; called by the mirror's thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
-
-    def _end_polls(self) -> None:
-        self._stopping = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._news is not None:
-            self._news.set()
-            self._news = None
+        mirror, news = self._viewer.mirror, asyncio.Event()
+        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, news.set)  # the mirror's thread calls it
+        with mirror.listening(wake), suppress(TimeoutError):
+            async with asyncio.timeout(POLL_S):
+                while str(mirror.at.version) == known:
+                    await news.wait()
+                    news.clear()
+        return str(mirror.at.version) != known
 
 
-def _read(visit: Visit, request: Request) -> Visit:
-    """The visit with what its address says. Raises `Malformed`."""
+def _read(query: str) -> dict[str, str]:
+    """What an address says behind its path. Raises `Malformed`."""
     try:
-        pairs = parse_qsl(request.query, max_num_fields=16, errors="strict")
-    except (ValueError, UnicodeDecodeError) as error:
+        return dict(parse_qsl(query, max_num_fields=16, errors="strict"))
+    except ValueError as error:
         raise Malformed(f"the address: {error}") from None
-    parameters = {name: unquote(value) for name, value in request.parameters.items()}
-    return Visit(visit.viewer, visit.base, visit.path, parameters, dict(pairs))
 
 
 def _status(error: TallystickError) -> int:

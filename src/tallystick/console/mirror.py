@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from tallystick import wire
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.block import Block, Head
 from tallystick.ledger.contracts.state import Key, R, Table
@@ -86,7 +85,7 @@ class Mirror:
         self._path, self._first, self._now_ms = folder / FILE, first, now_ms
         self._kept_at_once = kept_at_once
         self._reading = threading.RLock()  # of the reading connection
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], object]] = []
         self.at = Glance()
         self._open()
 
@@ -107,12 +106,12 @@ class Mirror:
         self._path.touch(mode=0o600)  # and so are the files that SQLite puts beside it
         self._store = LedgerStore(str(self._path))
         try:
-            self._replay = self._take_up()
-            head = self._checked()
+            self._replay, kept = self._take_up(), self._store.meta("checked")
+            head = decode_head(kept) if isinstance(kept, bytes) else None
         except TallystickError:
             self._store.close()
             raise
-        if head is not None:
+        if head is not None and head.height == self._replay.height - 1:  # the last block lies under what was accepted
             self.at = replace(self.at, head=head, replayed=head.height, target=head.height)
 
     def _remove(self) -> None:
@@ -123,17 +122,8 @@ class Mirror:
         height = self._store.last_height()
         if height is None:
             return Replay(self._first)
-        stored = self._store.block(height)
-        assert stored is not None
-        return Replay.resume(Block.decode(stored[0]), self._store.leaves(), self._store.values(), self._first)
-
-    def _checked(self) -> Head | None:
-        """The checkpoint of the last block, where that lies under one that was accepted."""
-        kept = self._store.meta("checked")
-        if not isinstance(kept, bytes) or self._replay.block is None:
-            return None
-        head = decode_head(kept)
-        return head if head.height == self._replay.block.height else None
+        block = LedgerReader(self._store).block(height)
+        return Replay.resume(block, self._store.leaves(), self._store.values(), self._first)
 
     # Following.
 
@@ -153,7 +143,7 @@ class Mirror:
             self._note_trouble(error)
             raise
         if is_new or self.at.trouble is not None:
-            self._tell(head=head if is_new else known, replayed=head.height, target=head.height, trouble=None)
+            self.tell(head=head if is_new else known, replayed=head.height, target=head.height, trouble=None)
         return is_new
 
     def _replay_to(self, head: Head, way: LedgerWay) -> None:
@@ -184,7 +174,7 @@ class Mirror:
             for encoded, transactions in answer[:most]:
                 self._take(encoded, transactions, head)
             if head.height - self._replay.height > _HEIGHTS_AT_ONCE:
-                self._tell(replayed=self._replay.height - 1, target=head.height)
+                self.tell(replayed=self._replay.height - 1, target=head.height)
         self._replay.check_head(head)
         self._store.set_meta("checked", encode_head(head))
 
@@ -206,30 +196,27 @@ class Mirror:
             self._open()
 
     def _note_trouble(self, error: TallystickError) -> None:
-        reason = error.reason if isinstance(error, Refused) else "away"
+        reason, remedy = "away", f"{WHO_IS_AWAY}; it is asked again all the time"
+        if isinstance(error, Refused):
+            reason, remedy = error.reason, _ASK_ITS_OPERATOR
         old = self.at.trouble
-        if old is not None and (old.reason, old.message) == (reason, str(error)):
-            return
         since_ms = old.since_ms if old is not None and old.reason == reason else self._now_ms()
-        remedy = _ASK_ITS_OPERATOR if isinstance(error, Refused) else f"{WHO_IS_AWAY}; it is asked again all the time"
-        hint = error.hint or remedy
-        self._tell(trouble=Trouble(reason, str(error), hint, since_ms))
+        trouble = Trouble(reason, str(error), error.hint or remedy, since_ms)
+        if trouble != old:
+            self.tell(trouble=trouble)
 
-    def _tell(self, **changes: Any) -> None:
+    def tell(self, **changes: Any) -> None:
+        """Something is new: in how far the mirror is, or beside the ledger."""
         with self._reading:
             self.at = replace(self.at, version=self.at.version + 1, **changes)
             self._reader.view = type(self._reader.view)(self._reader.store.value)
         for listener in list(self._listeners):
             listener()
 
-    def touch(self) -> None:
-        """Something beside the ledger is new."""
-        self._tell()
-
     # Reading.
 
     @contextmanager
-    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
+    def listening(self, listener: Callable[[], object]) -> Iterator[None]:
         """Within the block `listener` is called, by any thread, when there is a new `at`."""
         self._listeners.append(listener)
         try:
@@ -241,16 +228,12 @@ class Mirror:
         with self._reading:
             return self._reader.view.row(key)
 
-    def scan(self, table: Table[R], *parts: bytes | int, most: int = _SCANNED_MAX) -> list[tuple[tuple[Any, ...], R]]:
-        """The rows of a table whose keys begin with these parts, in order."""
+    def scan(
+        self, table: Table[R], *parts: bytes | int, most: int = _SCANNED_MAX, after: bytes = b""
+    ) -> list[tuple[tuple[Any, ...], R]]:
+        """The rows of a table whose keys begin with these parts and lie behind the key `after`, in order."""
         with self._reading:
-            return self._reader.scan(table, *parts, most=most)
-
-    def rows_after(self, table: Table[R], after: bytes, most: int) -> list[tuple[bytes, R]]:
-        """Keys of a table behind the key `after`, and their rows, in order."""
-        with self._reading:
-            found = list(self._reader.store.values(table.prefix(), most, after))
-        return [(key, table.read(wire.decode(value))) for key, value in found]
+            return self._reader.scan(table, *parts, most=most, after=after)
 
     def block(self, height: int) -> Block:
         """Raises `Misuse` where there is none yet."""
@@ -258,8 +241,7 @@ class Mirror:
             return self._reader.block(height)
 
     def block_entries(self, height: int) -> list[AuditItem]:
-        with self._reading:
-            return list(self._reader.audit(Query(first_height=height, end_height=height + 1, most=1 << 20)))
+        return self.audit(Query(first_height=height, end_height=height + 1, most=_SCANNED_MAX))
 
     def audit(self, query: Query) -> list[AuditItem]:
         with self._reading:

@@ -91,7 +91,7 @@ class Viewer:
             size = file.stat().st_size if file.exists() else 0
             if size != known:
                 known = size
-                self.mirror.touch()
+                self.mirror.tell()
 
     def _learn_names(self, session: Session, *, new: bool) -> None:
         now = self.clock.monotonic()

@@ -387,8 +387,10 @@ class LedgerReader:
             found += [item for item in list(self.items(self.row(number)))[::-1] if _matches(query, item)]
         return found, numbers[-1] if len(numbers) == most else 0
 
-    def scan(self, table: Table[R], *parts: bytes | int, most: int) -> list[tuple[tuple[Any, ...], R]]:
-        found = self.store.values(table.prefix(*parts), most)
+    def scan(
+        self, table: Table[R], *parts: bytes | int, most: int, after: bytes = b""
+    ) -> list[tuple[tuple[Any, ...], R]]:
+        found = self.store.values(table.prefix(*parts), most, after)
         return [(table.parts(key), table.read(wire.decode(value))) for key, value in found]
 
     def _stored(self, height: int) -> tuple[bytes, bytes]:

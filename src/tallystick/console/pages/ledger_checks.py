@@ -4,6 +4,7 @@ somebody else was shown, held to the history that was replayed here.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +14,7 @@ from tallystick.console.page import Download, Page
 from tallystick.console.visit import LINES, Visit
 from tallystick.crypto.merkle import verify_consistency
 from tallystick.crypto.merkle_map import verify_map
-from tallystick.errors import Malformed, Misuse, Refused
+from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts import execute
 from tallystick.ledger.contracts.state import Key, Table
 from tallystick.page.html import Html, join, tag
@@ -30,23 +31,25 @@ _NOTE_CHARS_MAX = 8_192
 
 def show_state(visit: Visit) -> Html:
     """The rows of one table, by key."""
-    table = _table(visit.query.get("table") or "topic")
-    form = visit.filters(visit.choice("table", "table", {name: name for name in sorted(TABLES)}))
-    after = _octets(visit, "after")
-    rows = visit.mirror.rows_after(table, after, LINES)
-    listed = [
-        [visit.link(code(_parts(table, key)), f"ledger/state/{key.hex()}"), code(cut(_plain(row), 200))]
-        for key, row in rows
-    ]
-    shown = lines(["key", "row"], listed, "This table has no rows.")
-    ways = visit.pager(None, {"after": rows[-1][0].hex()} if len(rows) == LINES else None)
+    name = visit.query.get("table") or "topic"
+    if name not in TABLES:
+        raise Misuse(f"table {name[:40]!r} is unknown", hint=f"known are {', '.join(sorted(TABLES))}")
+    table, after = TABLES[name], visit.query.get("after")
+    found = visit.mirror.scan(table, most=LINES, after=_key(after) if after else b"")
+    rows: list[list[object]] = []
+    for parts, row in found:
+        key = code(" ".join(map(_plain, parts)) or name)
+        rows.append([visit.link(key, f"ledger/state/{table(*parts).hex()}"), code(cut(_plain(row), 200))])
     lead = f"As it was at height {visit.head.height}, computed here from all entries before."
-    return join(heading("State of the ledger", lead), form, shown, ways)
+    top = heading("State of the ledger", lead)
+    form = visit.filters(visit.choice("table", "table", {one: one for one in sorted(TABLES)}))
+    ways = visit.pager(None, {"after": table(*found[-1][0]).hex()} if len(found) == LINES else None)
+    return join(top, form, lines(["key", "row"], rows, "This table has no rows."), ways)
 
 
 def show_row(visit: Visit) -> Html | Download:
     """One row, and what the node proves of it."""
-    key = _key(visit)
+    key = _key(visit.parameters["key"])
     row = visit.mirror.row(key)
     known = {"key": code(bytes(key)), "known by": checked(f"replayed to height {visit.head.height}")}
     told = fields(row._asdict() if row is not None and hasattr(row, "_asdict") else {"value": row})
@@ -79,14 +82,11 @@ def show_consistency(visit: Visit) -> Html:
     )
     text = tag("textarea", visit.query.get("note", ""), name="note", rows=7, cols=70)
     label = tag("label", "a checkpoint that somebody else was shown, whole", text)
-    pasted = tag("form", label, tag("button", "compare", type="submit"), method="get", class_="filters")
-    found: list[object] = []
-    if {"compare", "old", "new"} & visit.query.keys():
-        found.append(part("From the older to the newer", _compare_heights(visit)))
-    if visit.query.get("note"):
-        found.append(part("That checkpoint", _compare_note(visit, visit.query["note"])))
+    are_asked, note = {"compare", "old", "new"} & visit.query.keys(), visit.query.get("note")
+    heights = part("From the older to the newer", _compare_heights(visit)) if are_asked else None
+    shown = part("That checkpoint", _compare_note(visit, note)) if note else None
     lead = "Does one checkpoint continue the other? An operator who shows two histories is found by comparing them."
-    return join(heading("Consistency", lead), form, pasted, *found)
+    return join(heading("Consistency", lead), form, visit.filters(label, button="compare"), heights, shown)
 
 
 def _compare_heights(visit: Visit) -> Html:
@@ -124,44 +124,24 @@ def _compare_note(visit: Visit, text: str) -> Html:
     return facts({**told, "result": result})
 
 
-def _table(name: str) -> Table[Any]:
-    if name not in TABLES:
-        raise Misuse(f"table {name[:40]!r} is unknown", hint=f"known are {', '.join(sorted(TABLES))}")
-    return TABLES[name]
-
-
-def _key(visit: Visit) -> Key[Any]:
-    try:
-        data = bytes.fromhex(visit.parameters["key"])
+def _key(text: str) -> Key[Any]:
+    """The key of the state that an address names."""
+    with suppress(ValueError, KeyError, OverflowError):
+        data = bytes.fromhex(text)
         table = TABLES[data.partition(b"/")[0].decode("ascii")]
         key: Key[Any] = table(*table.parts(data))
-    except (ValueError, KeyError, OverflowError):
-        key = None  # type: ignore[assignment]
-    if key is None or key != data:
-        raise Misuse("the address names no key of the state", hint="the page of the state lists them")
-    return key
+        if key == data:
+            return key
+    raise Misuse("the address names no key of the state", hint="the page of the state lists them")
 
 
-def _parts(table: Table[Any], key: bytes) -> str:
-    return " ".join(part.hex() if isinstance(part, bytes) else str(part) for part in table.parts(key)) or table.family
-
-
-def _plain(value: object) -> object:
+def _plain(value: object) -> str:
     """Bytes in hexadecimal, whatever holds them."""
     if isinstance(value, bytes):
         return value.hex()
     if hasattr(value, "_asdict"):
         return ", ".join(f"{name} {_plain(one)}" for name, one in value._asdict().items())
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(str(_plain(one)) for one in value) + "]"
-    return value
-
-
-def _octets(visit: Visit, name: str) -> bytes:
-    try:
-        return bytes.fromhex(visit.query.get(name, ""))
-    except ValueError:
-        raise Malformed(f"{name}: hexadecimal digits expected") from None
+    return f"[{', '.join(map(_plain, value))}]" if isinstance(value, list | tuple) else str(value)
 
 
 PAGES = (
