@@ -67,14 +67,8 @@ class Console:
         # Whoever waits for news when the server stops is told what there is: else it would hold up the stop.
         self.server = Server(router, host, port, limits=LIMITS, on_stop=viewer.mirror.tell)
         door.host = self.server.url.removeprefix("http://")
+        self.run, self.stop = self.server.run, self.server.stop
         self.url = f"{self.server.url}/?token={door.token}"
-
-    def run(self) -> None:
-        """Serve until `stop` or a signal."""
-        self.server.run()
-
-    def stop(self) -> None:
-        self.server.stop()
 
     async def _exchange(self, request: Request) -> Answer:
         return self._door.exchange(request)

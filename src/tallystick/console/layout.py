@@ -10,7 +10,7 @@ from tallystick.console.mirror import Glance
 from tallystick.console.viewer import Viewer
 from tallystick.console.visit import Visit
 from tallystick.errors import TallystickError
-from tallystick.page.html import Html, join, table, tag
+from tallystick.page.html import Html, document, join, table, tag
 
 _ITEMS_MAX, _OCTETS_MAX = 20, 2_000  # of a list, and of a text of bytes, among the fields of a thing
 
@@ -93,12 +93,7 @@ def frame(visit: Visit, title: str, menu: Sequence[tuple[str, str]], body: Html,
         tag("a", text, href=f"{base}/{where}", aria_current="page" if where == current else None)
         for where, text in menu
     ]
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} – {identity.name} – tallystick"),
+    links = (
         tag("link", rel="icon", href=f"{base}/console.svg"),
         tag("link", rel="stylesheet", href=f"{base}/console.css"),
         tag("script", src=f"{base}/console.js", defer=""),
@@ -109,7 +104,7 @@ def frame(visit: Visit, title: str, menu: Sequence[tuple[str, str]], body: Html,
     away = tag("p", id="away", role="status", hidden="")
     version = {"data_version": viewer.mirror.at.version, "data_live": "" if live else None}
     main = tag("main", body, id="live", tabindex="-1", **version)
-    return f"<!doctype html>\n{tag('html', head, tag('body', top, away, main), lang='en')}\n"
+    return document(f"{title} – {identity.name} – tallystick", links, top, away, main)
 
 
 def sentence(error: TallystickError | str) -> str:

@@ -30,7 +30,6 @@ WINDOW_MS = 10 * 60_000
 TREND_MS = 5 * 60_000  # ago, with which now is compared
 _FIRST_LOOK = 5_000  # transactions, or entries where one has many
 _HEIGHTS_MAX = 10_000
-_BIN_MS = 10_000
 
 # Rows that entries of a kind change: the table, and where in the entry its key stands.
 _ANCHORS = (EntryKind.ANCHOR, EntryKind.NOTARISE, EntryKind.JOINT_ANCHOR)
@@ -43,7 +42,8 @@ _CHANGES: list[tuple[tuple[EntryKind, ...], Table[Any], tuple[int, ...]]] = [
     ((EntryKind.ISSUE_PERMIT, EntryKind.UNDO_PERMIT, EntryKind.REVOKE_PERMIT), PERMITS, (1,)),
 ]
 
-Points = defaultdict[tuple[Any, ...], deque[tuple[int, int]]]
+Points = deque[tuple[Any, ...]]  # what came, the oldest first; each begins with its time
+Series = defaultdict[tuple[Any, ...], Points]  # by place
 Counts = Counter[tuple[Any, ...]]
 
 
@@ -68,16 +68,8 @@ class GroupLag(NamedTuple):
 class Recent:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror, self._lock = mirror, threading.Lock()
-        self._height, self.now_ms = -1, 0  # of the last block that was read
+        self._height, self.now_ms, self.since_ms = -1, 0, 0  # of the last block that was read; from when on
         self.height_at = lru_cache(_HEIGHTS_MAX)(self._height_at)  # of the first block that is not older than a time
-        self._forget_all()
-
-    def _forget_all(self) -> None:
-        self.since_ms = 0
-        self._tables: dict[Table[Any], dict[tuple[Any, ...], Any]] = {}
-        self._parcels, self._refused = Counts(), Counts()  # by bin, topic, who published, and of parcels partition
-        self.last_ms: dict[tuple[bytes, bytes], int] = {}  # by topic and publisher: when it last published
-        self._sizes, self._moves = Points(deque), Points(deque)  # time and size, time and the offset before
 
     def look(self) -> Recent:
         """Read what is new."""
@@ -93,15 +85,20 @@ class Recent:
                     self._count(item)
                     self._keep_rows(item)
             self._height, self.now_ms = head.height, head.time_ms
-            self.since_ms = max(self.since_ms, self.now_ms - WINDOW_MS)
-            self._forget_old()
+            first_ms = head.time_ms - WINDOW_MS
+            self.since_ms = max(self.since_ms, first_ms)
+            for points in (self._parcels, self._refused, *self._sizes.values(), *self._moves.values()):
+                while points and points[0][0] < first_ms:
+                    points.popleft()
         return self
 
     def _look_first(self, head: Head) -> None:
-        self._forget_all()
+        self._parcels, self._refused = Points(), Points()  # time, place and how many
+        self._sizes, self._moves = Series(Points), Series(Points)  # time and size, time and the offset before
+        self.last_ms: dict[tuple[bytes, bytes], int] = {}  # by topic and publisher: when it last published
+        self._tables = {table: dict(self._mirror.scan(table)) for _, table, _ in _CHANGES}
         items, goes_on = self._mirror.newest(_FIRST_LOOK, head.size)
         self.since_ms = items[-1].time_ms if goes_on else self._mirror.block(0).time_ms
-        self._tables = {table: dict(self._mirror.scan(table)) for _, table, _ in _CHANGES}
         for item in reversed(items):
             if item.time_ms >= head.time_ms - WINDOW_MS:
                 self._count(item)
@@ -111,9 +108,9 @@ class Recent:
         if kind == EntryKind.OPERATION:
             _, operator, _, token, operation, reason, _, count, partition, _, end, *_ = fields
             if operation == Right.WRITE and reason:
-                self._refused[at_ms // _BIN_MS, token, operator] += count
+                self._refused.append((at_ms, (token, operator), count))
             elif operation == Right.WRITE and end:
-                self._parcels[at_ms // _BIN_MS, token, operator, partition] += count
+                self._parcels.append((at_ms, (token, operator, partition), count))
                 self.last_ms[token, operator] = at_ms
         elif kind in _ANCHORS:
             self._sizes[fields[1], fields[2]].append((at_ms, fields[3]))
@@ -126,15 +123,6 @@ class Recent:
                 parts = tuple(item.fields[place] for place in places)
                 if (row := self._mirror.row(table(*parts))) is not None:
                     self._tables[table][parts] = row
-
-    def _forget_old(self) -> None:
-        first_ms = self.now_ms - WINDOW_MS
-        for counts in (self._parcels, self._refused):
-            for key in [key for key in counts if key[0] < first_ms // _BIN_MS]:
-                del counts[key]
-        for points in (*self._sizes.values(), *self._moves.values()):
-            while points and points[0][0] < first_ms:
-                points.popleft()
 
     def _height_at(self, time_ms: int) -> int:
         return bisect_left(range(self._height + 1), time_ms, key=lambda height: self._mirror.block(height).time_ms)
@@ -162,12 +150,12 @@ class Recent:
         """Refused publishing of these minutes by topic and operator."""
         return self._of_topics(self._refused, tokens)
 
-    def _of_topics(self, counts: Counts, tokens: Collection[bytes]) -> Counts:
+    def _of_topics(self, points: Points, tokens: Collection[bytes]) -> Counts:
         found = Counts()
         with self._lock:
-            for (_, *place), count in counts.items():
+            for _, place, count in points:
                 if place[0] in tokens:
-                    found[tuple(place)] += count
+                    found[place] += count
         return found
 
     def live_permits(self, tokens: Collection[bytes]) -> list[tuple[bytes, PermitRow]]:

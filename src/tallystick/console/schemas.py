@@ -4,7 +4,6 @@ held to the ledger here. Asked once for each state of the topic."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tallystick.client.schemas import held_policy, held_schema
@@ -13,9 +12,8 @@ from tallystick.console.visit import Visit
 from tallystick.errors import Forged, TallystickError
 from tallystick.ledger.contracts.attributes import POLICIES
 from tallystick.ledger.contracts.topics import TOPICS
-
-if TYPE_CHECKING:
-    from tallystick.record.schema import Schema
+from tallystick.policy.show import show
+from tallystick.record.schema import Schema
 
 _AGAIN_S = 10.0  # after the authority did not answer
 _PATIENCE_S = 3.0
@@ -54,8 +52,6 @@ def ask_columns(visit: Visit, token: bytes, *, is_own: bool = False) -> Columns:
 
 
 def _ask(visit: Visit, token: bytes, found: Columns, *, has_policies: bool) -> None:
-    from tallystick.policy.show import show
-
     session = visit.viewer.session
     with visit.viewer.asking, session.within(_PATIENCE_S):
         for encoded in session.authority.schemas(token):

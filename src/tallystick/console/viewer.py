@@ -34,7 +34,6 @@ class Viewer:
         self.asking = threading.Lock()
         self.health = HealthDesk(self.identity, self.clock, session.entropy)
         self.recent = Recent(mirror)
-        self._names_asked = float("-inf")
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._follow, name="mirror", daemon=True)]
         if scenes is not None:  # apart: a node that is away holds the other up
@@ -71,13 +70,17 @@ class Viewer:
         return identifier.hex() if self.names is None else self.names.principal_name(identifier)
 
     def _follow(self) -> None:
+        names_asked_s = float("-inf")
         with Session.open(self.identity.home) as session:
             way = _Way(session)
             while not self._stop.is_set():
                 try:
                     changed = self.mirror.follow(way)
                     self.recent.look()  # so that no page waits for it
-                    self._learn_names(session, new=changed)
+                    now_s = self.clock.monotonic()
+                    if self.names is None or (changed and now_s - names_asked_s > NAMES_S):
+                        names_asked_s = now_s
+                        self.names = Names(session)
                 except TallystickError as error:
                     log.debug("no newer view: %s", error)
                 except Exception:
@@ -92,12 +95,6 @@ class Viewer:
             if size != known:
                 known = size
                 self.mirror.tell()
-
-    def _learn_names(self, session: Session, *, new: bool) -> None:
-        now = self.clock.monotonic()
-        if self.names is None or (new and now - self._names_asked > NAMES_S):
-            self._names_asked = now
-            self.names = Names(session)
 
 
 class _Way:

@@ -79,9 +79,7 @@ class Visit:
             return None
         height, _, index = text.partition("/")
         if not is_number(index) or len(index) > _DIGITS_MAX:
-            raise Misuse(
-                f"before: a place like 12/0 expected, found {text[:40]!r}", hint="follow the links of the list"
-            )
+            raise Misuse(f"before: a place like 12/0 expected, found {text[:40]!r}", hint=_FOLLOW)
         return self.height(height), int(index)
 
     # Addresses and links.
@@ -136,10 +134,7 @@ class Visit:
     def choice(self, name: str, label: str, options: Mapping[str, str]) -> Html:
         """A choice of `filters`, by value."""
         chosen = self.query.get(name, "")
-        made = [
-            tag("option", text, value=value, selected="" if value == chosen else None)
-            for value, text in options.items()
-        ]
+        made = [tag("option", text, value=key, selected="" if key == chosen else None) for key, text in options.items()]
         return tag("label", label, tag("select", made, name=name))
 
     # Long lists.

@@ -56,14 +56,19 @@ def _one(child: object) -> str:
 
 def page(title: str, *body: object) -> str:
     """A whole document that needs nothing but itself."""
+    policy = tag("meta", http_equiv="Content-Security-Policy", content=_POLICY)
+    return document(title, (policy, Html(f"<style>{style()}</style>")), *body)
+
+
+def document(title: str, more: object, *body: object) -> str:
+    """A whole document, for screens of any size and either scheme of colours; `more` is what its head has besides."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        more,
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
-        Html(f"<style>{style()}</style>"),
     )
     return f"<!doctype html>\n{tag('html', head, tag('body', *body), lang='en')}\n"
 

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from tallystick.console.page import Page
-from tallystick.console.pages import (
-    alerts,
-    findings,
-    flow,
-    happenings,
-    lanes,
-    ledger,
-    ledger_checks,
-    life,
-    members,
-    overlay,
-    records,
-    scenes,
-    topics,
-    trips,
-    updates,
-)
+from importlib import import_module
 
-# In the order of the menu.
+from tallystick.console.page import Page
+
+# In the order of the menu; the page of one is found as its module.
 _SUBJECTS = (
-    *(flow, topics, ledger, records, lanes, life, ledger_checks, happenings, findings, scenes, trips, alerts),
-    *(updates, overlay, members),
+    *("flow", "topics", "ledger", "records", "lanes", "life", "ledger_checks", "happenings", "findings", "scenes"),
+    *("trips", "alerts", "updates", "overlay", "members"),
 )
-PAGES: tuple[Page, ...] = tuple(page for subject in _SUBJECTS for page in subject.PAGES)
+PAGES: tuple[Page, ...] = tuple(page for name in _SUBJECTS for page in import_module(f"{__name__}.{name}").PAGES)

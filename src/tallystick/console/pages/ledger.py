@@ -33,17 +33,13 @@ def show_entries(visit: Visit) -> Html:
 
 
 def _found(visit: Visit) -> tuple[Sequence[AuditItem], Html | None]:
-    kind, who = visit.query.get("kind") or None, visit.query.get("principal") or None
-    if kind is not None and kind.upper() not in EntryKind.__members__:
+    kind, who = visit.query.get("kind"), visit.query.get("principal")
+    if kind and kind.upper() not in EntryKind.__members__:
         raise Misuse(f"kind {kind[:40]!r} is unknown", hint="choose one of the list")
-    query = Query(
-        kind=None if kind is None else int(EntryKind[kind.upper()]),
-        principal=None if who is None else _principal(visit, who),
-    )
+    query = Query(kind=EntryKind[kind.upper()] if kind else None, principal=_principal(visit, who) if who else None)
     below, end = visit.number("before"), visit.number("number")
     if end is None:
-        newest = visit.mirror.block(visit.head.height)
-        end = newest.size if below is None else visit.mirror.block(min(below, visit.head.height)).first
+        end = visit.head.size if below is None else visit.mirror.block(min(below, visit.head.height)).first
     found, goes_on = visit.mirror.newest(LINES, end, query)
     older: dict[str, object] | None = {"number": goes_on, "skip": None} if goes_on else None
     if visit.skip + LINES < len(found):  # a transaction may hold hundreds
@@ -74,11 +70,8 @@ def show_block(visit: Visit) -> Html:
     }
     every = visit.mirror.block_entries(height)[::-1]
     rows = [_line(visit, item) for item in visit.part_of(every)]
-    ways = [
-        visit.link(text, f"ledger/blocks/{number}")
-        for text, number in (("block before", height - 1), ("next block", height + 1))
-        if 0 <= number <= visit.head.height
-    ]
+    beside = {"block before": height - 1, "next block": height + 1}
+    ways = [visit.link(text, f"ledger/blocks/{n}") for text, n in beside.items() if 0 <= n <= visit.head.height]
     entries = lines(["place", "time", "author", "entry"], rows, "This block is empty: one is made at least so often.")
     listed = part("Entries", entries, visit.ways_on(len(every)))
     return join(heading(f"Block {height}"), facts(told), listed, part("Beside it", *ways))
