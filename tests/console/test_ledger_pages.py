@@ -36,9 +36,7 @@ def lying(visit: Visit, **answers: Any) -> Visit:
     viewer, session = visit.viewer, visit.viewer.session
     node = SimpleNamespace(**{"state": session.node.state, "consistency": session.node.consistency, **answers})
     told: Any = SimpleNamespace(node=node, within=session.within, view=session.view, memory=session.memory)
-    beside: Any = SimpleNamespace(
-        session=told, mirror=viewer.mirror, asking=viewer.asking, vouched_by=viewer.vouched_by
-    )
+    beside: Any = SimpleNamespace(session=told, mirror=viewer.mirror, asking=viewer.asking)
     return replace(visit, viewer=beside)
 
 

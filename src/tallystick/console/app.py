@@ -55,7 +55,7 @@ class Console:
     def __init__(self, viewer: Viewer, door: Door, host: str = "127.0.0.1", port: int = 0) -> None:
         self._viewer, self._door = viewer, door
         router = _Router(body_bytes_max=0)
-        router.add("GET", "/", self._exchange)
+        router.add("GET", "/", door.exchange)
         for page in PAGES:
             router.add("GET", f"{door.path}/{page.path}", self._handler(page))
         for name, kind in (
@@ -69,9 +69,6 @@ class Console:
         door.host = self.server.url.removeprefix("http://")
         self.run, self.stop = self.server.run, self.server.stop
         self.url = f"{self.server.url}/?token={door.token}"
-
-    async def _exchange(self, request: Request) -> Answer:
-        return self._door.exchange(request)
 
     def _file(self, name: str, kind: str) -> Handler:
         text = files("tallystick.console").joinpath(name).read_text(encoding="utf-8")

@@ -54,7 +54,7 @@ class Door:
         self._check_purpose(request)
         self._check_cookie(request)
 
-    def exchange(self, request: Request) -> Answer:
+    async def exchange(self, request: Request) -> Answer:
         """The cookie for the token, once. Raises `Refused`."""
         self._check_host(request)
         self._check_site(request)

@@ -88,11 +88,8 @@ def lines(
 def frame(visit: Visit, title: str, menu: Sequence[tuple[str, str]], body: Html, *, live: bool) -> str:
     """A whole document. `menu` are (path, title); a page that is `live` asks for its newer self."""
     viewer, base, identity = visit.viewer, visit.base, visit.viewer.identity
-    current = visit.path.split("/")[0]
-    ways = [
-        tag("a", text, href=f"{base}/{where}", aria_current="page" if where == current else None)
-        for where, text in menu
-    ]
+    here = visit.path.split("/")[0]
+    ways = [tag("a", text, href=f"{base}/{path}", aria_current="page" if path == here else None) for path, text in menu]
     links = (
         tag("link", rel="icon", href=f"{base}/console.svg"),
         tag("link", rel="stylesheet", href=f"{base}/console.css"),
@@ -119,7 +116,8 @@ def standing(viewer: Viewer, at: Glance) -> Html:
     if at.head is not None:
         mark = checked if at.trouble is None else warning
         known = mark(f"height {at.head.height}"), " of ", when(at.head.time_ms)
-        shown.append(tag("p", known, ", replayed here from the genesis; ", viewer.vouched_by, class_="standing"))
+        vouched = at.head.vouched_by(viewer.session.memory.trust)
+        shown.append(tag("p", known, ", replayed here from the genesis; ", vouched, class_="standing"))
     if (trouble := at.trouble) is not None:
         kind = "the node is away" if trouble.is_away else f"it does not hold: {trouble.reason}"
         since = " since ", when(trouble.since_ms)

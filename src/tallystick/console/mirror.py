@@ -82,23 +82,23 @@ class Mirror:
     ) -> None:
         """`folder` holds what an earlier mirror kept. `first` is the genesis."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path, self._first, self._now_ms = folder / FILE, first, now_ms
-        self._kept_at_once = kept_at_once
+        self._path, self._first, self._now_ms, self._kept_at_once = folder / FILE, first, now_ms, kept_at_once
         self._reading = threading.RLock()  # of the reading connection
         self._listeners: list[Callable[[], object]] = []
         self.at = Glance()
         self._open()
 
-    def _open(self) -> None:
-        """Go on with what lies in the folder, if it is whole."""
-        is_whole = True
-        try:
-            self._read()
-        except (Malformed, Misuse) as error:
-            log.warning("%s is not whole and is made anew: %s", self._path, error)
-            is_whole = False
-        if not is_whole:  # not above, where the error still holds the old file open: it would take the new log with it
-            self._remove()
+    def _open(self, *, anew: bool = False) -> None:
+        """Go on with what lies in the folder, if it is whole, and nothing is to be made anew."""
+        if not anew:
+            try:
+                self._read()
+            except (Malformed, Misuse) as error:
+                log.warning("%s is not whole and is made anew: %s", self._path, error)
+                anew = True
+        if anew:  # not above, where the error still holds the old file open: it would take the new log with it
+            for file in self._path.parent.glob(f"{FILE}*"):
+                file.unlink()
             self._read()
         self._reader = LedgerReader(LedgerStore(str(self._path), create=False), indexing=False)
 
@@ -113,10 +113,6 @@ class Mirror:
             raise
         if head is not None and head.height == self._replay.height - 1:  # the last block lies under what was accepted
             self.at = replace(self.at, head=head, replayed=head.height, target=head.height)
-
-    def _remove(self) -> None:
-        for file in self._path.parent.glob(f"{FILE}*"):
-            file.unlink()
 
     def _take_up(self) -> Replay:
         height = self._store.last_height()
@@ -153,7 +149,9 @@ class Mirror:
                     self._replay_some(head, way)
         except Exception as error:  # whatever it is: what was replayed is ahead of the file
             if self.at.head is None and isinstance(error, Forged | Malformed):
-                self._start_over()
+                with self._reading:  # nothing was ever checked, and what was replayed ends in no checkpoint
+                    self.close()
+                    self._open(anew=True)
             else:
                 self._replay = self._take_up()
             raise
@@ -165,12 +163,11 @@ class Mirror:
         while self._replay.height <= head.height:
             if self.at.head is None and self._replay.size - before >= self._kept_at_once:
                 return
-            most = min(_HEIGHTS_AT_ONCE, head.height + 1 - self._replay.height)
-            answer = way.blocks(self._replay.height, most)
+            height = self._replay.height
+            most = min(_HEIGHTS_AT_ONCE, head.height + 1 - height)
+            answer = way.blocks(height, most)
             if not answer:
-                raise Unavailable(
-                    f"the node shows a checkpoint of height {head.height}, and not block {self._replay.height}"
-                )
+                raise Unavailable(f"the node shows a checkpoint of height {head.height}, and not block {height}")
             for encoded, transactions in answer[:most]:
                 self._take(encoded, transactions, head)
             if head.height - self._replay.height > _HEIGHTS_AT_ONCE:
@@ -187,13 +184,6 @@ class Mirror:
         note = head.note if block.height == head.height else b""
         changes = self._replay.changed if block.height else self._replay.values
         self._store.write_block(block.height, encoded, note, rows, changes)
-
-    def _start_over(self) -> None:
-        """Nothing was ever checked, and what was replayed ends in no checkpoint."""
-        with self._reading:
-            self.close()
-            self._remove()
-            self._open()
 
     def _note_trouble(self, error: TallystickError) -> None:
         reason, remedy = "away", f"{WHO_IS_AWAY}; it is asked again all the time"

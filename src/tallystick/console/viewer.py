@@ -52,11 +52,6 @@ class Viewer:
     def now_ms(self) -> int:
         return int(self.clock.now() * 1000)
 
-    @property
-    def vouched_by(self) -> str:
-        head = self.mirror.at.head
-        return "" if head is None else head.vouched_by(self.session.memory.trust)
-
     def knows(self, identifier: bytes) -> bool:
         """Whether the authority told a name for this token or principal."""
         names = self.names
