@@ -243,4 +243,5 @@ def test_parts_are_not_asked_more_often_than_every_few_seconds(viewer: Viewer) -
 
 
 def test_the_page_is_made_again_without_asking_the_ledger_anew(visit: Callable[..., Visit]) -> None:
-    assert visit("").recent is visit("").recent
+    first, second = visit(""), visit("")
+    assert first.recent is second.recent
