@@ -239,28 +239,32 @@ def test_who_listens_is_told_of_everything_new(instance: Instance) -> None:
     assert len(told) == 4  # on the way, too
 
 
-def memory_of(instance: Instance, blocks: int) -> tuple[int, int]:
-    """Bytes that are kept, and the most that there were, while a fresh mirror replays so many blocks."""
-    instance.grow(blocks, operations=20)
-    tracemalloc.start()
-    try:
-        instance.follow()
-        most = tracemalloc.get_traced_memory()[1]
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0], most
-    finally:
-        tracemalloc.stop()
+def memory_of(folder: Path, blocks: int) -> tuple[int, int]:
+    """Bytes that are kept, and the most that there were, while a mirror replays so many blocks: the least of three
+    tries, since instances of other tests live in this process."""
+    tries: list[tuple[int, int]] = []
+    for number in range(3):
+        own = folder / f"{blocks}.{number}"
+        own.mkdir()
+        with closing(Instance(own)) as instance:
+            instance.grow(blocks, operations=20)
+            tracemalloc.start()
+            try:
+                instance.follow()
+                most = tracemalloc.get_traced_memory()[1]
+                gc.collect()
+                tries.append((tracemalloc.get_traced_memory()[0], most))
+            finally:
+                tracemalloc.stop()
+    return min(kept for kept, _ in tries), min(most for _, most in tries)
 
 
-def test_memory_follows_the_state_and_not_the_history(instance: Instance, tmp_path: Path) -> None:
-    (tmp_path / "longer").mkdir()
-    with closing(Instance(tmp_path / "longer")) as longer:
-        (kept, most), (kept_of_longer, most_of_longer) = memory_of(instance, 100), memory_of(longer, 300)
+def test_memory_follows_the_state_and_not_the_history(tmp_path: Path) -> None:
+    (kept, most), (kept_of_longer, most_of_longer) = memory_of(tmp_path, 100), memory_of(tmp_path, 300)
     others = 200_000  # what else this process may take meanwhile; the longer history has a megabyte more
     assert kept_of_longer < 1.2 * kept + others
-    assert (
-        most_of_longer < 2 * most + others
-    )  # for three times the blocks: what a batch takes, and what waits to be collected
+    # For three times the blocks: what a batch takes, and what waits to be collected.
+    assert most_of_longer < 2 * most + others
 
 
 # --- interrupted ---
