@@ -91,6 +91,7 @@ def test_rates_are_those_of_the_ledgers_operations(scene: Scene) -> None:
     at_hand = scene.look()
     counted = at_hand.published(scene.crowd.tokens)
     assert counted.total() == 8 * 10  # everybody once a minute
+    assert len(at_hand._parcels) == 10  # kept by the time, however many there were
     people = {(scene.crowd.tokens[number % 4], one.id) for number, one in enumerate(scene.crowd.people)}
     assert {key[:2] for key in counted} == people
     scene.crowd.publish(range(2), 12)

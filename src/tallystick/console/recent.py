@@ -30,6 +30,7 @@ WINDOW_MS = 10 * 60_000
 TREND_MS = 5 * 60_000  # ago, with which now is compared
 _FIRST_LOOK = 5_000  # transactions, or entries where one has many
 _HEIGHTS_MAX = 10_000
+_BIN_MS = 10_000  # operations are counted together for so long: a ledger may take thousands a second
 
 # Rows that entries of a kind change: the table, and where in the entry its key stands.
 _ANCHORS = (EntryKind.ANCHOR, EntryKind.NOTARISE, EntryKind.JOINT_ANCHOR)
@@ -93,7 +94,7 @@ class Recent:
         return self
 
     def _look_first(self, head: Head) -> None:
-        self._parcels, self._refused = Points(), Points()  # time, place and how many
+        self._parcels, self._refused = Points(), Points()  # until when, and how many by place
         self._sizes, self._moves = Series(Points), Series(Points)  # time and size, time and the offset before
         self.last_ms: dict[tuple[bytes, bytes], int] = {}  # by topic and publisher: when it last published
         self._tables = {table: dict(self._mirror.scan(table)) for _, table, _ in _CHANGES}
@@ -108,9 +109,9 @@ class Recent:
         if kind == EntryKind.OPERATION:
             _, operator, _, token, operation, reason, _, count, partition, _, end, *_ = fields
             if operation == Right.WRITE and reason:
-                self._refused.append((at_ms, (token, operator), count))
+                _counts_at(self._refused, at_ms)[token, operator] += count
             elif operation == Right.WRITE and end:
-                self._parcels.append((at_ms, (token, operator, partition), count))
+                _counts_at(self._parcels, at_ms)[token, operator, partition] += count
                 self.last_ms[token, operator] = at_ms
         elif kind in _ANCHORS:
             self._sizes[fields[1], fields[2]].append((at_ms, fields[3]))
@@ -153,9 +154,10 @@ class Recent:
     def _of_topics(self, points: Points, tokens: Collection[bytes]) -> Counts:
         found = Counts()
         with self._lock:
-            for _, place, count in points:
-                if place[0] in tokens:
-                    found[place] += count
+            for _, counts in points:
+                for place, count in counts.items():
+                    if place[0] in tokens:
+                        found[place] += count
         return found
 
     def live_permits(self, tokens: Collection[bytes]) -> list[tuple[bytes, PermitRow]]:
@@ -197,3 +199,12 @@ class Recent:
         is_known = self.since_ms <= ago_ms and bool(earlier or sample)
         before = max(0, (points[earlier - 1][1] if earlier else 0) - offset) if is_known else None
         return lag._replace(oldest_ms=oldest, before=before)
+
+
+def _counts_at(points: Points, at_ms: int) -> Counts:
+    """The counts to which those of a time are added; times never fall."""
+    until_ms = at_ms - at_ms % _BIN_MS + _BIN_MS
+    if not points or points[-1][0] != until_ms:
+        points.append((until_ms, Counts()))
+    counts: Counts = points[-1][1]
+    return counts
