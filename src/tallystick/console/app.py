@@ -11,7 +11,6 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from importlib.resources import files
 from urllib.parse import parse_qsl, unquote
 
@@ -114,8 +113,12 @@ class Console:
 
     async def _changed(self, known: str) -> bool:
         """Wait for another version than the one that the page has. Returns False where none came in time."""
-        mirror, news = self._viewer.mirror, asyncio.Event()
-        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, news.set)  # the mirror's thread calls it
+        mirror, news, loop = self._viewer.mirror, asyncio.Event(), asyncio.get_running_loop()
+
+        def wake() -> None:  # called by the mirror's thread
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(news.set)
+
         with mirror.listening(wake), suppress(TimeoutError):
             async with asyncio.timeout(POLL_S):
                 while str(mirror.at.version) == known:
