@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from broker import broker
+from stack import wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.consumers import KEPT_MAX
+from tallystick.carriers.kafka.consumers import KEPT_MAX, put_away
+from tallystick.carriers.kafka.failures import library
 from tallystick.carriers.storage import Place
 
 PARTITIONS = KEPT_MAX + 2
@@ -66,3 +70,27 @@ def test_what_comes_after_the_end_was_reached_is_read_on(kafka: KafkaClient, tok
     assert len(list(read_on(kafka, place, 0, len(VALUES), 1 << 20))) == len(VALUES)
     write(kafka, place, [b"more"])
     assert list(read_on(kafka, place, len(VALUES), len(VALUES) + 1, 1)) == [(len(VALUES), b"more")]
+
+
+def test_a_client_that_never_ends_is_left_alone_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """As the library's may where a broker came back; `close` alone would stand still with it."""
+    may_end, ended = threading.Event(), list[str]()
+
+    class Consumer(library().Consumer):  # type: ignore[misc]
+        def __init__(self, name: str) -> None:
+            super().__init__({"bootstrap.servers": "127.0.0.1:1", "group.id": "tallystick", "log_level": "0"})
+            self._name = name
+
+        def close(self) -> None:
+            if self._name == "stuck":
+                may_end.wait()
+            super().close()
+            ended.append(self._name)
+
+    held: list[Any] = [Consumer("other"), None, Consumer("stuck")]
+    put_away(held, timeout_s=0.5)
+    assert held == []
+    assert "left to the end of this process" in caplog.text
+    wait_until(lambda: ended == ["other"])
+    may_end.set()
+    wait_until(lambda: ended == ["other", "stuck"])

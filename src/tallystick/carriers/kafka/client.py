@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tallystick.carriers.kafka.administration import ASK_S, PARCEL_BYTES_MAX, Administration, log
-from tallystick.carriers.kafka.consumers import POLL_RECORDS, RangeReader, Record, choose
+from tallystick.carriers.kafka.consumers import POLL_RECORDS, RangeReader, Record, choose, put_away
 from tallystick.carriers.kafka.failures import REPLICAS, explain, library, translated
 from tallystick.carriers.storage import Place
 from tallystick.errors import TallystickError, Unavailable
@@ -235,7 +235,7 @@ class KafkaClient(Administration):
         try:
             yield reader
         except BaseException:
-            reader.consumer.close()
+            reader.close()
             raise
         with self._lock:
             self._idle.append(reader)
@@ -261,16 +261,16 @@ class KafkaClient(Administration):
 
     def close(self) -> None:
         with self._lock:
-            for reader in self._idle:
-                reader.consumer.close()
-            self._idle.clear()
             if self._producer is not None:
                 try:
                     with self._asking("send what waits"):
                         self._producer.flush(1.0)
                 except TallystickError as error:
                     log.info("%s", error)  # whoever waited for it was not told that it is stored
-            self._producer = self._transactional = self._admin = None  # their threads end with them
+            held = [self._producer, self._transactional, self._admin, *(reader.consumer for reader in self._idle)]
+            self._producer = self._transactional = self._admin = None
+            self._idle.clear()
+        put_away(held)  # and the threads of each with it
 
 
 def _late() -> Unavailable:

@@ -9,9 +9,11 @@ meanwhile may be old news.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ KEPT_S = 5.0
 KEPT_MAX = 4  # consumers that fetch ahead, each up to the library's own limit
 WAIT_S = 0.05
 LOST_S = 10.0  # before a partition that could not be read is tried again
+END_S = 5.0  # for the end of a client, which takes a moment
 
 
 class Record(NamedTuple):
@@ -70,11 +73,37 @@ def is_end(message: Any) -> bool:
     raise explain(error, f"read {message.topic()}")
 
 
+def put_away(held: list[Any], timeout_s: float = END_S) -> None:
+    """End the consumers in a list, and let go of whatever else of the library it holds. Nobody else may hold them.
+
+    Where brokers went away and came back, the library may wait for ever in the end of a client (librdkafka#4674 and
+    #4131): a broker that restarts would keep a notary from reading on, and a process from ending. So each has a thread
+    of its own, for which this waits a while. One that stands still is left alone, and ends with the process.
+    """
+    deadline, threads = time.monotonic() + timeout_s, list[threading.Thread]()
+    while held:
+        thread = threading.Thread(target=_end, args=([held.pop()],), name="kafka end", daemon=True)
+        thread.start()
+        threads.append(thread)
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        log.warning("kafka: a client of the library does not come to its end; it is left to the end of this process")
+
+
+def _end(held: list[Any]) -> None:
+    if hasattr(held[0], "assign"):
+        with suppress(library().KafkaException):
+            held[0].close()
+    held.clear()  # the last hold on it: what the library waits for then, it waits for here
+
+
 class RangeReader:
     """A consumer, where it stands, and what it was handed and nobody has asked for yet; for one thread at a time."""
 
     def __init__(self, consumer: Any) -> None:
-        self.consumer, self.at = consumer, 0
+        self.consumer: Any = consumer
+        self.at = 0
         self._place: Place | None = None
         self._ahead: deque[Record] = deque()
         self._left_at = 0.0
@@ -123,6 +152,10 @@ class RangeReader:
             self.consumer.unassign()
             self._place = None
 
+    def close(self) -> None:
+        held, self.consumer = [self.consumer], None
+        put_away(held)
+
     @property
     def _position(self) -> int:
         assert self._place is not None
@@ -144,7 +177,7 @@ class Tail:
     """New records of many partitions, in order within each; for one thread."""
 
     def __init__(self, consumer: Any) -> None:
-        self._consumer = consumer
+        self._consumer: Any = consumer
         self._next: dict[Place, int] = {}
         self._lost: dict[Place, float] = {}  # partitions that cannot be read, and until when they are left alone
 
@@ -181,7 +214,8 @@ class Tail:
         return found
 
     def close(self) -> None:
-        self._consumer.close()
+        held, self._consumer = [self._consumer], None
+        put_away(held)
 
 
 def _partition(place: Place, offset: int) -> Any:

@@ -17,7 +17,7 @@ from enum import Enum
 from tallystick.carriers.accounts import permit_name
 from tallystick.carriers.kafka.administration import ASK_S
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.consumers import POLL_RECORDS, is_end
+from tallystick.carriers.kafka.consumers import POLL_RECORDS, is_end, put_away
 from tallystick.carriers.kafka.failures import library, translated
 from tallystick.errors import Malformed, Refused, Unavailable
 from tallystick.guards.rules import Rules
@@ -73,7 +73,8 @@ class SharedTail:
         return [(message.key() or b"", message.value() or b"") for message in found]
 
     def close(self) -> None:
-        self._consumer.close()
+        held, self._consumer = [self._consumer], None
+        put_away(held)
 
 
 Take = Callable[[What, bytes], None]
