@@ -240,31 +240,30 @@ def test_who_listens_is_told_of_everything_new(instance: Instance) -> None:
 
 
 def memory_of(folder: Path, blocks: int) -> tuple[int, int]:
-    """Bytes that are kept, and the most that there were, while a mirror replays so many blocks: the least of three
-    tries, since instances of other tests live in this process."""
-    tries: list[tuple[int, int]] = []
-    for number in range(3):
-        own = folder / f"{blocks}.{number}"
-        own.mkdir()
-        with closing(Instance(own)) as instance:
-            instance.grow(blocks, operations=20)
-            tracemalloc.start()
-            try:
-                instance.follow()
-                most = tracemalloc.get_traced_memory()[1]
-                gc.collect()
-                tries.append((tracemalloc.get_traced_memory()[0], most))
-            finally:
-                tracemalloc.stop()
-    return min(kept for kept, _ in tries), min(most for _, most in tries)
+    """Bytes that are kept, and the most that there were, while a mirror replays so many blocks."""
+    folder.mkdir()
+    with closing(Instance(folder)) as instance:
+        instance.grow(blocks, operations=20)
+        tracemalloc.start()
+        try:
+            instance.follow()
+            most = tracemalloc.get_traced_memory()[1]
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0], most
+        finally:
+            tracemalloc.stop()
 
 
 def test_memory_follows_the_state_and_not_the_history(tmp_path: Path) -> None:
-    (kept, most), (kept_of_longer, most_of_longer) = memory_of(tmp_path, 100), memory_of(tmp_path, 300)
-    others = 200_000  # what else this process may take meanwhile; the longer history has a megabyte more
-    assert kept_of_longer < 1.2 * kept + others
-    # For three times the blocks: what a batch takes, and what waits to be collected.
-    assert most_of_longer < 2 * most + others
+    """Tried again where it seems not to: instances of other tests live in this process, and may take some just then."""
+    others = 200_000  # what they take all the time; the longer history has a megabyte more
+    for attempt in range(3):
+        kept, most = memory_of(tmp_path / f"short.{attempt}", 100)
+        kept_of_longer, most_of_longer = memory_of(tmp_path / f"long.{attempt}", 300)
+        # For three times the blocks: what a batch takes, and what waits to be collected.
+        if kept_of_longer < 1.2 * kept + others and most_of_longer < 2 * most + others:
+            return
+    assert (kept_of_longer, most_of_longer) == (kept, most)
 
 
 # --- interrupted ---
