@@ -10,6 +10,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,7 @@ def within_package(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield line, name.removeprefix("tallystick").removeprefix(".")
 
 
+@cache
 def parse(module: str) -> ast.AST:
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
@@ -118,8 +120,9 @@ def purity_faults(module: str, tree: ast.AST) -> list[str]:
         for line, name in imports(module, tree)
         if name.split(".")[0] in IMPURE_MODULES or name in IMPURE_NAMES
     ]
+    last = {name.rpartition(".")[2] for name in IMPURE_NAMES}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute) and node.attr in last:
             dotted = ast.unparse(node)
             if any(dotted == name or dotted.endswith("." + name) for name in IMPURE_NAMES):
                 faults.append(f"{module}:{node.lineno}: uses {dotted}")
