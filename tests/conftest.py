@@ -348,12 +348,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if hasattr(config, "workerinput"):
         return
     stacks = Path(os.environ["TALLY_STACKS"])
-    for file in sorted(stacks.iterdir()):
+    for file in sorted(stacks.glob("*")):
         if text := file.read_text(errors="replace"):
             terminalreporter.section(f"where {file.name} stood")
             for line in text.splitlines()[-_STACK_LINES:]:
                 terminalreporter.write_line(line)
-    shutil.rmtree(stacks)
+    shutil.rmtree(stacks, ignore_errors=True)
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first attempt: {report.nodeid}")
         for line in report.longreprtext.splitlines()[-_SHOWN_LINES:]:

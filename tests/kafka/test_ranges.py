@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,9 +14,11 @@ from broker import broker
 from stack import wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.consumers import KEPT_MAX, put_away
-from tallystick.carriers.kafka.failures import library
+from tallystick.carriers.kafka.consumers import KEPT_MAX, RangeReader, Tail, put_away
 from tallystick.carriers.storage import Place
+from tallystick.errors import TallystickError
+
+confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 
 PARTITIONS = KEPT_MAX + 2
 VALUES = [bytes([number]) * (100 * (1 + number % 7)) for number in range(40)]
@@ -72,25 +76,53 @@ def test_what_comes_after_the_end_was_reached_is_read_on(kafka: KafkaClient, tok
     assert list(read_on(kafka, place, len(VALUES), len(VALUES) + 1, 1)) == [(len(VALUES), b"more")]
 
 
-def test_a_client_that_never_ends_is_left_alone_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """As the library's may where a broker came back; `close` alone would stand still with it."""
-    may_end, ended = threading.Event(), list[str]()
+class Ending(confluent_kafka.Consumer):  # type: ignore[misc]
+    """Comes to its end when it may."""
 
-    class Consumer(library().Consumer):  # type: ignore[misc]
-        def __init__(self, name: str) -> None:
-            super().__init__({"bootstrap.servers": "127.0.0.1:1", "group.id": "tallystick", "log_level": "0"})
-            self._name = name
+    def __init__(self, ended: list[str], name: str, may_end: threading.Event) -> None:
+        super().__init__({"bootstrap.servers": "127.0.0.1:1", "group.id": "tallystick", "log_level": "0"})
+        self._ended, self._name, self._may_end = ended, name, may_end
 
-        def close(self) -> None:
-            if self._name == "stuck":
-                may_end.wait()
-            super().close()
-            ended.append(self._name)
+    def close(self) -> None:
+        self._may_end.wait()
+        super().close()
+        self._ended.append(self._name)
 
-    held: list[Any] = [Consumer("other"), None, Consumer("stuck")]
-    put_away(held, timeout_s=0.5)
-    assert held == []
-    assert "left to the end of this process" in caplog.text
-    wait_until(lambda: ended == ["other"])
-    may_end.set()
-    wait_until(lambda: ended == ["other", "stuck"])
+
+def by_a_client(consumer: Any) -> None:
+    """Where it rests between two reads."""
+    client = KafkaClient({"bootstrap.servers": "127.0.0.1:1"})
+    client._idle.append(RangeReader(consumer))
+    client.close()
+
+
+def by_a_failed_read(consumer: Any) -> None:
+    client = KafkaClient({"bootstrap.servers": "127.0.0.1:1"})
+    client._idle.append(RangeReader(consumer))
+    with suppress(TallystickError):
+        client.read(Place(bytes(16), 0), 0, 1, 1, timeout_s=0)
+
+
+WAYS: dict[str, Callable[[Any], None]] = {
+    "a client": by_a_client,
+    "a failed read": by_a_failed_read,
+    "a reader": lambda consumer: RangeReader(consumer).close(),
+    "the notary's tail": lambda consumer: Tail(consumer).close(),
+}
+
+
+def test_a_consumer_that_never_ends_is_left_alone_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """As the library's may where a broker came back; its `close` alone would stand still."""
+    may_end, at_once, ended = threading.Event(), threading.Event(), list[str]()
+    at_once.set()
+    with ThreadPoolExecutor(len(WAYS) + 1) as pool:
+        waiting = [pool.submit(way, Ending(ended, name, may_end)) for name, way in WAYS.items()]
+        waiting.append(pool.submit(put_away, [Ending(ended, "other", at_once), None, Ending(ended, "list", may_end)]))
+        try:
+            for one in waiting:
+                one.result(30)
+            assert ended == ["other"]
+            assert caplog.text.count("left to the end of this process") == len(waiting)
+        finally:
+            may_end.set()
+    wait_until(lambda: sorted(ended) == sorted(["other", "list", *WAYS]))

@@ -29,7 +29,7 @@ KEPT_S = 5.0
 KEPT_MAX = 4  # consumers that fetch ahead, each up to the library's own limit
 WAIT_S = 0.05
 LOST_S = 10.0  # before a partition that could not be read is tried again
-END_S = 5.0  # for the end of a client, which takes a moment
+END_S = 3.0  # for the end of a client, which takes a moment
 
 
 class Record(NamedTuple):
@@ -73,14 +73,14 @@ def is_end(message: Any) -> bool:
     raise explain(error, f"read {message.topic()}")
 
 
-def put_away(held: list[Any], timeout_s: float = END_S) -> None:
+def put_away(held: list[Any]) -> None:
     """End the consumers in a list, and let go of whatever else of the library it holds. Nobody else may hold them.
 
     Where brokers went away and came back, the library may wait for ever in the end of a client (librdkafka#4674 and
     #4131): a broker that restarts would keep a notary from reading on, and a process from ending. So each has a thread
     of its own, for which this waits a while. One that stands still is left alone, and ends with the process.
     """
-    deadline, threads = time.monotonic() + timeout_s, list[threading.Thread]()
+    deadline, threads = time.monotonic() + END_S, list[threading.Thread]()
     while held:
         thread = threading.Thread(target=_end, args=([held.pop()],), name="kafka end", daemon=True)
         thread.start()
