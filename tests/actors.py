@@ -259,6 +259,7 @@ class Liar:
     # What tests lie in; whatever is not assigned is the honest node's.
     blocks: Any
     checkpoint: Any
+    consistencies: Any
     consistency: Any
     fetch: Any
     inclusion: Any

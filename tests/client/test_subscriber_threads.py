@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -107,6 +107,27 @@ def test_a_parcel_that_does_not_open_is_found_in_its_place(topic: Topic) -> None
     with reader as subscriber:
         assert read_rows(subscriber, 11) == [*range(7), *range(8, 12)]
     assert [(one.reason, one.offset) for one in findings] == [("cannot-open", 7)]
+
+
+def test_proofs_lead_to_the_checkpoint_that_another_thread_accepted_meanwhile(topic: Topic) -> None:
+    node, view, proved = Liar(topic.reader.node), topic.reader.view, list[int]()
+
+    def overtaken(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*sizes: Any) -> Any:
+            proofs, newest = ask(*sizes), sizes[-1]
+            if view.accepted is not None and newest == view.accepted[0]:  # else a newer one is just being accepted
+                proved.append(newest)
+                if len(proved) == 1:  # what was just fetched comes onto the ledger, and another reads it there
+                    wait_until(lambda: view.refresh().size > newest)
+            return proofs
+
+        return asked
+
+    node.consistency, node.consistencies = overtaken(node.honest.consistency), overtaken(node.honest.consistencies)
+    with subscribe_through(topic.reader, node, topic.name) as subscriber:
+        assert numbers(subscriber.poll(1_000)) == list(range(PARCELS))
+    before, after = proved
+    assert before < after
 
 
 def _without_last(fetched: Fetched) -> Fetched:

@@ -302,11 +302,11 @@ class PartitionReader(Generic[V]):
         later."""
         self._brought, self._under = brought, anchor
         self._time_ms = now_ms if anchor is None else anchor.time_ms
-        heads = dict(self.heads)
+        heads, unasked = dict(self.heads), self.unasked
         try:
             found = self._take_lanes(parcels)
         except Unavailable:
-            self.heads = heads
+            self.heads, self.unasked = heads, unasked
             raise
         if anchor is None:
             self._proved_end = self._proved_end if self._unproved else self.offset
