@@ -748,7 +748,7 @@ def _follow_anybody(self: Any, new: Any, signatures_of_old: Any = None) -> None:
 
 
 @defence("the comparison with others' checkpoints", "tallystick.ledger.proofs:CheckpointMemory.check_seen")
-def _believe_each_history(self: Any, size: Any, root: Any, consistency: Any) -> bool:
+def _believe_each_history(self: Any, size: Any, root: Any, consistency: Any, head: Any = None) -> bool:
     return True
 
 

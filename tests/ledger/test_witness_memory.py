@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
-from tallystick.ledger.block import read_head, sign_checkpoint
+from tallystick.ledger.block import Head, read_head, sign_checkpoint
 from tallystick.ledger.proofs import CheckpointMemory, Lagging
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import Witness, encode_request, read_answer
@@ -143,6 +143,49 @@ def test_what_was_asked_for_before_another_thread_moved_the_memory_is_no_rollbac
     assert refusal.value.reason == "split-view", "a late answer is of our own history all the same"
     ledger.close()
     fork.close()
+
+
+def test_two_threads_that_accept_at_once_hold_what_they_were_shown_against_each_other(
+    tmp_path: Path, ledger: SqliteLedger
+) -> None:
+    first = grow(ledger, batch())
+    ledger.close()
+    shutil.copy(tmp_path / "ledger.db", tmp_path / "fork.db")
+    ledger, fork = ledger_at(tmp_path / "ledger.db"), ledger_at(tmp_path / "fork.db")
+    memory = CheckpointMemory(WORLD.trust, SeededDisk(1))
+    memory.accept(first, ledger.consistency)
+    mine, shown_to_another = grow(ledger, batch(1)), [grow(fork, batch(2))]
+
+    def overtaken(old: int, new: int) -> Sequence[bytes]:
+        if shown_to_another:  # while ours is held against the one before, another thread accepts a fork of it
+            memory.accept(shown_to_another.pop(), fork.consistency)
+        return ledger.consistency(old, new)
+
+    with pytest.raises(Withheld) as refusal:
+        memory.accept(mine, overtaken)
+    assert refusal.value.reason == "split-view"
+    ledger.close()
+    fork.close()
+
+
+def test_a_checkpoint_that_another_thread_accepts_meanwhile_accuses_nobody(ledger: SqliteLedger) -> None:
+    class Overtaken(CheckpointMemory):
+        """Whose head is a newer one whenever it is looked at."""
+
+        @property
+        def head(self) -> Head | None:
+            return heads.pop(0) if len(heads) > 1 else heads[0]
+
+        @head.setter
+        def head(self, _: Head | None) -> None: ...
+
+    heads: list[Head | None] = [None]
+    memory = Overtaken(WORLD.trust, SeededDisk(1))
+    heads[:] = [read_head(grow(ledger, batch()), WORLD.trust) for _ in range(6)]
+    seen = heads[0]
+    assert seen is not None
+    assert memory.check_seen(seen.size, seen.root, ledger.consistency)
+    assert memory.evidence() == []
 
 
 def test_processes_that_share_a_memory_neither_fail_nor_spoil_it(tmp_path: Path, ledger: SqliteLedger) -> None:

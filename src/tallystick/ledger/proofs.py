@@ -109,14 +109,16 @@ class CheckpointMemory:
         others may have moved the memory since then. Of who `may_lag` that is `Lagging`, and no contradiction."""
         self._follow_trust(Note.decode(note))
         new = read_head(note, self.trust)
-        if self.head is not None:
-            lowest = self.head.height if since is None else since
+        known = self.head
+        if known is not None:
+            lowest = known.height if since is None else since
             if may_lag and new.height < lowest:
-                raise Lagging(f"ledger: height {self.head.height} is known, {new.height} is shown", retry_after_s=0.5)
-            self._check(self.head, new, lowest, consistency)
-        while (self.head is None or new.height > self.head.height) and not self._remember(new):
-            assert self.head is not None  # what another process accepted, maybe more than this
-            self._check(self.head, new, 0, consistency)
+                raise Lagging(f"ledger: height {known.height} is known, {new.height} is shown", retry_after_s=0.5)
+            self._check(known, new, lowest, consistency)
+        while (known is None or new.height > known.height) and not self._remember(new, known):
+            known = self.head
+            assert known is not None  # what another accepted meanwhile, maybe more than this
+            self._check(known, new, 0, consistency)
         return new
 
     def _follow_trust(self, note: Note) -> None:
@@ -133,27 +135,29 @@ class CheckpointMemory:
                     self.trust.check_successor(new)
                     self.trust = new
 
-    def _remember(self, new: Head) -> bool:
-        """Write the new head. Returns False if another process moved the memory, to which ours is set then."""
+    def _remember(self, new: Head, known: Head | None) -> bool:
+        """Write the new head, which was held against `known`. Returns False if another thread or process moved the
+        memory, to which ours is set then."""
         with self._writing():
             kept = self._load()
-            if kept is not None and kept != self.head:
+            if kept is not None and kept != known:
                 self.head = kept
                 return False
             write_atomic(self._disk, _NEWEST, encode_head(new))
             self.head = new
             return True
 
-    def check_seen(self, size: int, root: bytes, consistency: Consistency) -> bool:
-        """Return whether a checkpoint that somebody else accepted lies in our history, or False where it is newer than
-        ours. Raises `Withheld` if it lies in another history.
+    def check_seen(self, size: int, root: bytes, consistency: Consistency, head: Head | None = None) -> bool:
+        """Return whether a checkpoint that somebody else accepted lies in our history up to `head`, which is the newest
+        unless said, or False where it is newer. Raises `Withheld` if it lies in another history.
         """
-        if self.head is None or size > self.head.size:
+        head = head or self.head  # once: another thread may accept a newer one meanwhile
+        if head is None or size > head.size:
             return False
         try:
-            verify_consistency(size, root, self.head.size, self.head.root, list(consistency(size, self.head.size)))
+            verify_consistency(size, root, head.size, head.root, list(consistency(size, head.size)))
         except Forged as error:
-            self._keep(named_hash("tallystick seen 1", root), ["split-view", self.head.note, size, root])
+            self._keep(named_hash("tallystick seen 1", root), ["split-view", head.note, size, root])
             raise Withheld(
                 f"ledger: somebody was shown another history of {size} transactions", reason="split-view"
             ) from error
