@@ -202,6 +202,27 @@ def test_a_fork_shown_to_one_of_two_subscribers(stack: Stack, topic: Topic, fork
     assert read_rows(topic.reader.subscriber("brakes"), 3) == [0, 1, 2]
 
 
+def test_a_checkpoint_ahead_of_the_readers_is_held_to_it_when_the_reader_has_come_so_far(stack: Stack) -> None:
+    ahead = Topic(stack, "ahead")
+    hand = Hand(ahead.car, ahead.name)
+    shown = ahead.reader.view.refresh().size + 20, bytes(32)  # to the publisher, and never to the reader
+
+    def send(number: int) -> None:
+        parcel = hand.resign(hand.seal(number), checkpoint=shown)
+        hand.lane.previous = parcel.hash
+        stored(hand.send(parcel)[0])
+        settle(stack)
+
+    send(0)
+    with ahead.reader.subscriber(ahead.name, on_bad="report") as subscriber:
+        assert found_by(subscriber, 1) == ([0], [])
+        for number in range(20):
+            right = entries.grant(ahead.token, ahead.reader.identity.principal, int(READ), host=f"host-{number}")
+            ahead.owner.author.write(right)
+        send(1)
+        assert found_by(subscriber, 1) == ([], ["split-view"])
+
+
 def test_whoever_remembers_one_history_does_not_take_the_other(stack: Stack, topic: Topic, fork: Fork) -> None:
     fork.grow(topic.token, 40)
     assert fork.ledger.height > 0

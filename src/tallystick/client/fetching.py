@@ -325,22 +325,14 @@ class Supplier:
         lanes, below, size, checkpoints = reader.lacks(headers, anchor, refused)
         place = self.topic.token, reader.partition, permit
         fronts = self._fronts({lane: LaneSought(*place, *lane, below, size) for lane in lanes})
-        while True:
-            accepted = self.view.accepted
-            proofs = {} if accepted is None else self._consistencies(checkpoints, accepted[0])
-            try:
-                return reader.take(parcels, anchor, Brought(refused, fronts, proofs), now_ms)
-            except Unavailable:
-                if self.view.accepted == accepted:
-                    raise
-                # Another thread accepted a newer checkpoint meanwhile, to which these proofs do not lead.
-
-    def _consistencies(self, sizes: Sequence[int], newest: int) -> dict[tuple[int, int], Sequence[bytes] | Refused]:
-        return _each(
-            [(old, newest) for old in sizes if old <= newest],
-            lambda pairs: self._node.consistencies([old for old, _ in pairs], newest),
-            lambda pair: self._node.consistency(*pair),
+        node, head = self._node, self.view.head
+        newest = 0 if head is None else head.size
+        proofs = _each(
+            [old for old in checkpoints if old <= newest],
+            lambda sizes: node.consistencies(sizes, newest),
+            lambda size: node.consistency(size, newest),
         )
+        return reader.take(parcels, anchor, Brought(refused, fronts, head, proofs), now_ms)
 
     def learn(self, headers: Iterable[Header]) -> dict[bytes, Refused]:
         """Enter the permits that headers name in the topic's book. Returns those that are none, with the reason. Raises

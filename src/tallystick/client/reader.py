@@ -56,6 +56,7 @@ from tallystick.carriers.carrier import Fetched, LaneFront, Void, is_void
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
+from tallystick.ledger.block import Head
 from tallystick.ledger.contracts.anchors import AnchorRow
 from tallystick.ledger.proofs import Consistency
 from tallystick.parcel.header import Header, ParcelKind, parcel_hash
@@ -226,11 +227,12 @@ class Brought(NamedTuple):
 
     refused: Mapping[bytes, Refused]  # permits that are none
     fronts: Mapping[Lane, LaneFront | None]  # none where every node says that there is none
-    proofs: Mapping[tuple[int, int], Sequence[bytes] | Refused]  # between two sizes of the ledger
+    head: Head | None  # the newest checkpoint when it was asked; another thread may have accepted one since
+    proofs: Mapping[int, Sequence[bytes] | Refused]  # from a size of the ledger to the head's
 
     def consistency(self, old: int, new: int) -> Sequence[bytes]:
-        proof = self.proofs.get((old, new))
-        if proof is None or isinstance(proof, Refused):  # a newer checkpoint was accepted since, or there is no proof
+        proof = self.proofs.get(old)
+        if proof is None or isinstance(proof, Refused):
             raise Unavailable(f"ledger: no proof from size {old} to {new} is at hand", retry_after_s=0.1)
         return proof
 
@@ -264,7 +266,7 @@ class PartitionReader(Generic[V]):
         reading: ReadingForm[V],
         topic: ReadTopic,
         partition: int,
-        check_seen: Callable[[int, bytes, Consistency], object],
+        check_seen: Callable[[int, bytes, Consistency, Head | None], bool],
         offset: int = 0,
     ) -> None:
         """`check_seen` holds a publisher's checkpoint against our own history of the ledger."""
@@ -277,7 +279,7 @@ class PartitionReader(Generic[V]):
         self.unasked = 0  # parcels of lanes that did not come and may not have been asked for
         self._seen: set[tuple[int, bytes]] = set()
         # Of the range that is being taken: what was brought for it, its anchor, and the time that counts for it.
-        self._brought, self._time_ms = Brought({}, {}, {}), 0
+        self._brought, self._time_ms = Brought({}, {}, None, {}), 0
         self._under: AnchorRow | None = None
         self._unproved: list[bytes] = []  # leaf hashes of what was read before its anchor
         self._proved_end = offset
@@ -436,7 +438,8 @@ class PartitionReader(Generic[V]):
         """(e): views of the ledger are compared through the data itself."""
         if header.checkpoint is None or header.checkpoint in self._seen:
             return
-        self._check_seen(*header.checkpoint, self._brought.consistency)
+        if not self._check_seen(*header.checkpoint, self._brought.consistency, self._brought.head):
+            return  # newer than ours: whoever names it when ours has come so far is held to it
         if len(self._seen) >= SEEN_MAX:
             self._seen.clear()
         self._seen.add(header.checkpoint)

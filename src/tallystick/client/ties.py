@@ -74,9 +74,14 @@ class View:
         self._head_age_max_s, self._ask_another = head_age_max_s, ask_another
 
     @property
+    def head(self) -> Head | None:
+        """The newest accepted checkpoint."""
+        return self._memory.head
+
+    @property
     def accepted(self) -> tuple[int, bytes] | None:
-        """Size and root of the newest accepted checkpoint, as headers carry it."""
-        head = self._memory.head
+        """Its size and root, as headers carry them."""
+        head = self.head
         return None if head is None else (head.size, head.root)
 
     def refresh(self) -> Head:
@@ -135,16 +140,19 @@ class View:
             self._clock.pause(0.05)
         return row
 
-    def check_seen(self, size: int, root: bytes, consistency: Consistency | None = None) -> None:
-        """Hold a checkpoint that a publisher accepted against our own history: `Withheld` if they fork. `consistency`
-        may bring the proof from elsewhere."""
-        self._memory.check_seen(size, root, consistency or self._source.consistency)
+    def check_seen(
+        self, size: int, root: bytes, consistency: Consistency | None = None, head: Head | None = None
+    ) -> bool:
+        """Hold a checkpoint that a publisher accepted against our own history: `Withheld` if they fork, False where it
+        is newer. `consistency` may bring the proof from elsewhere, to this `head`."""
+        return self._memory.check_seen(size, root, consistency or self._source.consistency, head)
 
     @property
     def height(self) -> int:
         """Of the newest checkpoint that we know; to be taken before a newer one is asked for, as another thread may
         bring one while we wait."""
-        return 0 if self._memory.head is None else self._memory.head.height
+        head = self.head
+        return 0 if head is None else head.height
 
     def _accept(self, since: int, note: bytes) -> Head:
         return self._check_age(self.remember(note, since))
