@@ -23,14 +23,14 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tallystick.node.processes import free_ports
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$|(\S[^\n]*)", re.MULTILINE | re.DOTALL)
@@ -139,7 +139,7 @@ def walk(pages: list[Path], folder: Path) -> int:
     trial.mkdir(parents=True)
     (folder / "scripts").symlink_to(CHECKOUT / "scripts")
     (folder / "home").mkdir()
-    ports = free_ports(5)
+    ports = [str(port) for port in free_ports(5)]
     text = script(steps, folder)
     for told, free in zip(("7411", "7412", "7421", "7422", "7431"), ports, strict=True):
         text = text.replace(told, free)
@@ -186,14 +186,6 @@ def follow(process: subprocess.Popen[str], steps: list[Block]) -> int:
         print(f"error: {steps[number].page}: a command ended with code {process.returncode}", flush=True)
         return 1
     return 0
-
-
-def free_ports(count: int) -> list[str]:
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [str(one.getsockname()[1]) for one in held]
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WALK = ROOT / "scripts" / "walk.py"
+WALK_S = 1800
 GUIDES = ROOT / "docs" / "guides"
 
 # Each page goes on with what those before it made.
@@ -98,3 +99,10 @@ def begin_walk(names: tuple[str, ...]) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def all_said(walk: subprocess.Popen[str]) -> str:
+    """What a walk said until its end. Where one failed, the last lines are what tells: all of them are long."""
+    told, _ = walk.communicate(timeout=WALK_S)
+    assert walk.returncode == 0, "\n".join([f"the walk ended with code {walk.returncode}", *told.splitlines()[-60:]])
+    return told

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from chain_world import require_cometbft
-from walks import ENGINE, begin_walk
+from walks import ENGINE, all_said, begin_walk
 
 from tallystick.errors import TallystickError
 
@@ -23,14 +23,12 @@ def fault(trace: re.Match[str]) -> bool:
 
 
 def walk_pages(engine: str) -> str:
-    """What went wrong, in few lines, or nothing: all that was said is long, and its end is what tells."""
+    """The faults of ours that were told on the way, or nothing."""
     with begin_walk(ENGINE[engine]) as process:
         try:
-            told, _ = process.communicate(timeout=1800)
+            told = all_said(process)
         finally:
             process.terminate()
-    if process.returncode:
-        return "\n".join([f"the walk ended with code {process.returncode}", *told.splitlines()[-60:]])
     return "\n".join(trace[0] for trace in TRACE.finditer(told) if fault(trace))
 
 

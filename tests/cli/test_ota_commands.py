@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from socket import socket
 from subprocess import DEVNULL, Popen
 from typing import Any
 
@@ -23,6 +22,7 @@ from tallystick.errors import Misuse
 from tallystick.fleet.ota.fleetfile import SCHEMAS, FleetFile, VehicleFile
 from tallystick.fleet.ota.manifest import EnrolledEcu
 from tallystick.identity.folder import Identity
+from tallystick.node.processes import free_ports
 from tallystick.trust.campaign import WHOLE, Phase, is_member
 
 HARDWARE = "brake-mk2"
@@ -90,12 +90,6 @@ class OtaTown:
         return str(self.ota("owner", "campaign", "begin", target(version), *PHASE)["campaign"])
 
 
-def free_port() -> int:
-    with socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.fixture
 def town(fleet: Fleet, tmp_path: Path) -> Iterator[OtaTown]:
     with ExitStack() as opened:
@@ -104,7 +98,7 @@ def town(fleet: Fleet, tmp_path: Path) -> Iterator[OtaTown]:
 
 @pytest.mark.long
 def test_campaigns_by_commands(town: OtaTown) -> None:
-    ports = {name: free_port() for name in ("north", "south")}
+    ports = dict(zip(("north", "south"), free_ports(2), strict=True))
     hands = "--images", town.homes["images"], "--director", town.homes["director"], "-o", town.file
     mirrors = [word for name, port in ports.items() for word in ("--mirror", f"{name}=http://127.0.0.1:{port}")]
     told = town.ota("owner", "init", *hands, *mirrors[:2])
