@@ -27,6 +27,7 @@ from tallystick.trust.campaign import WHOLE, Phase, is_member
 
 HARDWARE = "brake-mk2"
 PHASE = "--phase", "share=100%,least=2,most=0,soak=0s"
+ALONE = "--phase", "share=100%,least=1,most=1,soak=0s"
 STANDS = {"parked": True, "consents": True, "charge_percent": 80}
 WAIT_S = 120
 
@@ -143,6 +144,28 @@ def test_campaigns_by_commands(town: OtaTown) -> None:
     assert town.ota("images", "renew") == {"targets": 2}
     shown = town.ota("owner", "campaign", "show", begun[:8])
     assert (shown["status"], shown["reaches"], shown["failed"]) == ("failed", [2], 1)
+
+
+@pytest.mark.long
+def test_each_step_of_those_who_work_once_can_be_seen_by_the_next(town: OtaTown) -> None:
+    """However seldom the topics are anchored: what nobody can see yet was not done."""
+    for what, pace in {"releases": "3s", "offers": "3s", "manifests": "10s"}.items():
+        done("topic", "create", f"ota/{what}", "--schema", SCHEMAS[what], "--pace", pace, "--home", town.owner)
+    [port] = free_ports(1)
+    mirror = "--mirror", f"north=http://127.0.0.1:{port}"
+    hands = "--images", town.homes["images"], "--director", town.homes["director"], "-o", town.file
+    town.ota("owner", "init", *hands, *mirror)
+    town.make_cars(town.release("1.0"))
+    town.release("1.4")
+    begun = town.ota("owner", "campaign", "begin", target("1.4"), *ALONE)["campaign"]
+    town.serve("north", "mirror", town.folder / "north-objects", "--port", port, "--from", town.objects)
+    drive = "ota", "vehicle", "run", town.cars[0], "--once", "--home", town.homes["car-1"]
+    direct = "director", "--images", town.repository / "repository", "--once"
+    done(*drive)
+    assert town.ota("director", *direct) == {"offers": 1, "reports": 0}
+    done(*drive)
+    assert town.ota("director", *direct) == {"offers": 0, "reports": 1}
+    assert town.campaigns()[begun] == "done"
 
 
 def test_hands_that_share_no_machine(fleet: Fleet, tmp_path: Path) -> None:

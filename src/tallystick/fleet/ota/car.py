@@ -24,6 +24,7 @@ from threading import Event as Flag
 from threading import Thread
 
 from tallystick import wire
+from tallystick.client.publish import Publisher
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received
 from tallystick.crypto.signatures import SigningKey
@@ -122,12 +123,11 @@ class Car:
         director = folder.fleet.director.hex()
         self._primary = Primary(identity.signing_key, director, judge, knows, kept, rules)
         self._roles: dict[str, Role] = {PRIMARY: self._primary} | {ecu: self._boot(ecu) for ecu in folder.hardware}
-        topics = {VehicleManifest: "manifests", VehicleDiagnosis: "diagnoses"}
-        self._publishers = (
-            {}
-            if session is None
-            else {kind: session.publisher(folder.fleet[one].name, when_full="gap") for kind, one in topics.items()}
-        )
+        self._publishers: dict[type, Publisher] = {}
+        if session is not None:
+            for kind, topic in {VehicleManifest: "manifests", VehicleDiagnosis: "diagnoses"}.items():
+                name = folder.fleet[topic].name
+                self._publishers[kind] = session.publisher(name, when_full="gap", acks=session.acks_most)
         self._rounds, self._ending = 0, Flag()
         self._reader = Thread(target=self._read, args=(session,), name="car reads", daemon=True)
         if session is not None:
@@ -143,9 +143,10 @@ class Car:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is nothing to do: everything was read, and no bundle is on its way, or one waits."""
+        """Whether there is nothing to do: everything was read, no bundle is on its way, or one waits, and whoever reads
+        what was told can see it."""
         has_read = self._session is None or self._rounds > 1
-        return has_read and self._events.empty() and self.statistics().is_quiet
+        return has_read and self._events.empty() and self.statistics().is_quiet and self._has_told
 
     def statistics(self) -> PrimaryStatistics:
         return self._primary.statistics()
@@ -231,6 +232,12 @@ class Car:
             self._publishers[type(told)].send([told.row()])
         except TallystickError as error:  # a right that is gone, a full disk: no reason to stop installing
             log.warning("not told: %s", error)
+
+    @property
+    def _has_told(self) -> bool:
+        with suppress(TallystickError):  # as above: then it will never be seen
+            return not any(one.flush(0) for one in self._publishers.values())
+        return True
 
     def _show(self) -> None:
         told = self.statistics()

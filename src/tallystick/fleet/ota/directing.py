@@ -143,7 +143,7 @@ class Directing(FleetView):
         super().__init__(session, fleet, vehicles, report_s)
         self._disk, self._images = RealDisk(folder), images
         self._keys, self._roots = load_keys(self._disk), load_roots(self._disk)
-        self._publisher = session.publisher(fleet["offers"].name)
+        self._publisher = session.publisher(fleet["offers"].name, acks=session.acks_most)
 
     def tick(self, wait_ms: int = 0) -> tuple[int, int]:
         """Do what there is to do. Returns how many offers and how many reports went out."""

@@ -111,7 +111,7 @@ class ImageDesk:
 
     def _publish(self, topic: str, *rows: Mapping[str, Any]) -> None:
         if rows:
-            with self._session.publisher(self._fleet[topic].name) as publisher:
+            with self._session.publisher(self._fleet[topic].name, acks=self._session.acks_most) as publisher:
                 for row in rows:
                     publisher.produce(dict(row))
                 if publisher.flush(FLUSH_S):
