@@ -158,12 +158,15 @@ def test_a_role_that_is_killed_and_started_again_goes_on_as_in_simulation(tmp_pa
 
 def test_a_role_is_woken_at_the_start_and_when_it_asked_and_hears_itself() -> None:
     class Sleeper:
+        due = 0.0
+
         def receive(self, event: Event, now: float) -> Sequence[Effect]:
             if isinstance(event, Arrived):
                 return [Deliver((event.sender, event.message))]
-            if now < due:
+            if not self.due:
+                self.due = due = now + 0.05
                 return [WakeAt(due), WakeAt(due), WakeAt(float("inf")), Deliver("asleep"), Send("b", b"to myself")]
-            return [Deliver("awake")]
+            return [Deliver("awake" if now >= self.due else "early")]
 
     async def story() -> None:
         b = Party("b", Sleeper())
@@ -171,7 +174,6 @@ def test_a_role_is_woken_at_the_start_and_when_it_asked_and_hears_itself() -> No
             await until(lambda: "awake" in b.delivered)
             assert b.delivered == ["asleep", ("b", b"to myself"), "awake"]
 
-    due = SystemClock().now() + 0.05
     run(story)
 
 
