@@ -26,7 +26,7 @@ from tallystick.carriers.carrier import (
     join_frames,
     split_frames,
 )
-from tallystick.errors import Malformed
+from tallystick.errors import Malformed, Unavailable
 from tallystick.ledger.proofs import StateProof
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.http1 import PARCELS, Response, check_answer
@@ -36,6 +36,7 @@ from tallystick.trust.receipt import AnchoredBefore
 from tallystick.wire import Fields
 
 WAIT_SLACK_S = 15.0  # what a long poll may take beyond the wait that it asks for
+TOGETHER_MAX = 8  # times that proofs are asked for, until no block comes between them
 
 
 class RemoteNode:
@@ -181,6 +182,14 @@ class RemoteNode:
     def states(self, keys: Sequence[bytes]) -> list[StateProof]:
         answers = self._bundle([_question("/v1/ledger/state", key=key) for key in keys])
         return [StateProof.decode(answer) for answer in answers]
+
+    def states_together(self, keys: Sequence[bytes]) -> list[StateProof]:
+        """The same under one checkpoint: they are asked for again where a block came between two of them."""
+        for _ in range(TOGETHER_MAX):
+            states = self.states(keys)
+            if len({one.note for one in states}) == 1:
+                return states
+        raise Unavailable("ledger: a block came between proofs each time", hint="try again", retry_after_s=1.0)
 
     def consistencies(self, olds: Sequence[int], new: int) -> list[list[bytes]]:
         questions = [_question("/v1/ledger/consistency", old=old, new=new) for old in olds]

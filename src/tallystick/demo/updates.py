@@ -235,7 +235,7 @@ class _Fleet:
         repository.publish({f"{car.hex()}/{ECU}/{image.target}": image.docket}, self._now_ms(), parts=5)
         signed = {name: data for name, data in repository.files().items() if "/" not in name}
         keys = [CAMPAIGNS(self.file["campaigns"].token, self._campaign), RELEASES(self.file["releases"].token, root)]
-        states = self._owner.node.states(keys)
+        states = self._owner.node.states_together(keys)
         self._directing.send(car, UpdateOffer.gather(signed, image.files, states, campaign=self._campaign))
 
     def answer(self, number: int, expected: str) -> str:

@@ -194,7 +194,7 @@ class Directing(FleetView):
     def _share(self, campaign: bytes, images: frozenset[bytes], some: Sequence[Proposal]) -> _Shared:
         node, fleet, since = self.session.node, self.fleet, self.session.view.height
         keys = [CAMPAIGNS(fleet["campaigns"].token, campaign)]
-        states = node.states([*keys, *(RELEASES(fleet["releases"].token, image) for image in sorted(images))])
+        states = node.states_together([*keys, *(RELEASES(fleet["releases"].token, image) for image in sorted(images))])
         head = self.session.view.remember(states[0].note, since)
         sizes = sorted({one.size for one in some if 0 < one.size < head.size})
         consistency = dict(zip(sizes, node.consistencies(sizes, head.size), strict=True)) if sizes else {}
