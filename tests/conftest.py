@@ -98,7 +98,7 @@ LONGEST_FIRST = (
 )
 
 # Instances that the tests of a folder share, each under names of its own.
-FOLDERS_WORLDS = ("both_gateways", "fleet", "lake", "world")
+FOLDERS_WORLDS = ("both_gateways", "fleet", "lake", "quickstart", "world")
 
 NO_DATA = "no real data"  # which is no engine: it may not be handed out
 REQUIRE_ENGINES = os.environ.get("TALLY_REQUIRE_ENGINES", "") not in ("", "0")
