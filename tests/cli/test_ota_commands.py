@@ -150,11 +150,12 @@ def test_campaigns_by_commands(town: OtaTown) -> None:
 def test_each_step_of_those_who_work_once_can_be_seen_by_the_next(town: OtaTown) -> None:
     """However seldom the topics are anchored: what nobody can see yet was not done."""
     for what, pace in {"releases": "3s", "offers": "3s", "manifests": "10s"}.items():
-        done("topic", "create", f"ota/{what}", "--schema", SCHEMAS[what], "--pace", pace, "--home", town.owner)
+        done("topic", "create", f"slow/{what}", "--schema", SCHEMAS[what], "--pace", pace, "--home", town.owner)
     [port] = free_ports(1)
-    mirror = "--mirror", f"north=http://127.0.0.1:{port}"
+    north = Identity.load(town.homes["north"]).principal.hex()  # others here have its name
+    mirror = "--mirror", f"{north}=http://127.0.0.1:{port}"
     hands = "--images", town.homes["images"], "--director", town.homes["director"], "-o", town.file
-    town.ota("owner", "init", *hands, *mirror)
+    town.ota("owner", "init", *hands, *mirror, "--prefix", "slow")
     town.make_cars(town.release("1.0"))
     town.release("1.4")
     begun = town.ota("owner", "campaign", "begin", target("1.4"), *ALONE)["campaign"]
