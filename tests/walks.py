@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WALK = ROOT / "scripts" / "walk.py"
-WALK_S = 1800
+WALK_S = 1800  # some minutes, beside the suite and on a machine that others use
 GUIDES = ROOT / "docs" / "guides"
 
 # Each page goes on with what those before it made.
