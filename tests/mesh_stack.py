@@ -46,7 +46,7 @@ from tallystick.node.settings import NodeSettings
 from tallystick.trust.mesh import certify_member, certify_publisher, epoch_at, mesh_secret
 
 NAME = "city"
-PULSE_S = 2.0
+PULSE_S = 4.0
 BEAT_S = 0.25
 LIMITS = replace(MeshLimits(), beat_s=BEAT_S)
 SETTINGS = MeshSettings(mesh=LIMITS, covers=CoverChoice(0.2, 0.0), community=CommunityLimits(PULSE_S, 2.5 * PULSE_S))
@@ -227,7 +227,7 @@ class MeshTown:
 
 @contextmanager
 def mesh_of(folder: Path, forwarders: int, dial: Dial = Dial.PADDED, beat_s: float = BEAT_S) -> Iterator[MeshTown]:
-    with Stack(folder, node={"block_ms": 50}) as stack, ExitStack() as closing:
+    with Stack(folder, node={"block_ms": 100}) as stack, ExitStack() as closing:
         town = MeshTown(stack, forwarders, dial, beat_s)
         closing.callback(town.end)
         yield town

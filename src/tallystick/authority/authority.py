@@ -60,7 +60,8 @@ A = TypeVar("A")
 CHECKPOINT_FOLDER = "checkpoints"
 
 _ANSWERS_KEPT_S = 600  # beyond the freshness of any signed request
-_SOON_BLOCKS = 2  # an activation must name a height that is yet to come when it is executed
+_SOON_BLOCKS = 2  # an activation must name a height that is yet to come when it is executed; more at each try
+_SOON_BLOCKS_MAX = 1 << 10
 _OPERATORS_KINDS = (
     *(EntryKind.SET, EntryKind.ACTIVATE, EntryKind.WITHDRAW_ACTIVATION, EntryKind.LIFT, EntryKind.ASSIGN),
     *(EntryKind.OVERLAY, EntryKind.ENTRUST),
@@ -91,6 +92,7 @@ class Authority:
     def __init__(self, core: Core, folder: Path) -> None:
         self.core, self.folder = core, folder
         self._is_restored = core.store.meta("restored") is not None  # and has not caught up since
+        self._soon_blocks = _SOON_BLOCKS
         self.subjects = Subjects(core)
         self.enrolment = Enrolment(core, self.subjects)
         self.epochs = Epochs(core)
@@ -218,7 +220,10 @@ class Authority:
         missing = [(name, version) for name, version in newest().items() if active.get(name, 0) < version]
         with core.store.transaction():
             if missing:
-                core.queue([entries.activate(*one, head.height + _SOON_BLOCKS) for one in missing])
+                core.queue([entries.activate(*one, head.height + self._soon_blocks) for one in missing])
+                self._soon_blocks = min(
+                    2 * self._soon_blocks, _SOON_BLOCKS_MAX
+                )  # where blocks overtake us, it is refused
             else:
                 core.store.set_meta("founding", None)
 

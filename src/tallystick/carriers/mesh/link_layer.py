@@ -155,7 +155,9 @@ class LinkLayer:
         if is_first or due:
             self._tell(Woken(), now)
         if not is_first and now + _EARLY_S >= self._beat_at:
-            self._beat_at = max(self._beat_at, now - self._limits.beat_s) + self._limits.beat_s
+            self._beat_at += self._limits.beat_s
+            if self._beat_at <= now:  # what was missed is not made up: who is late would only hear the less
+                self._beat_at = now + self._limits.beat_s
             self._effects.append(WakeAt(self._beat_at))
             self._on_beat(now)
 
