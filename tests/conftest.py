@@ -7,7 +7,8 @@ runs whatever it is given, of either.
 
 Environment: `TALLY_REQUIRE_ENGINES=1` turns a skipped engine test into a failure; `TALLY_PROFILE=soak` draws
 fresh seeds and many examples, `glance` few, where the question is not about the code but about what it stands on;
-`TALLY_DATA` names the folder of real data; `TALLY_SETUP_S` is what `make` spent before.
+`TALLY_DATA` names the folder of real data; `TALLY_SETUP_S` is what `make` spent before. Folders of tests are in memory
+where there is room, unless `TMPDIR` names another place, and what a failed test left stays there until the next run.
 """
 
 from __future__ import annotations
@@ -115,6 +116,22 @@ os.environ.setdefault("TALLY_ENGINES", str(Path.home() / ".cache" / "tallystick"
 # everything a second time, and better, takes more than it gives back.
 for _name in ("SPARK_SUBMIT_OPTS", "KAFKA_OPTS"):
     os.environ.setdefault(_name, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+
+
+def _folder_in_memory(needed: int = 6 << 30) -> str | None:
+    """Where there is one with room for what tests leave, and memory for the suite beside. What thousands of small
+    ledgers and logs sync to a disk takes longer than all that they compute."""
+    folder = Path("/dev/shm")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return None
+    told, memory = os.statvfs(folder), Path("/proc/meminfo").read_text()
+    available = int(memory.partition("MemAvailable:")[2].split()[0]) << 10
+    has_room = told.f_bavail * told.f_frsize >= needed and available >= 2 * needed
+    return str(folder) if has_room and not told.f_flag & os.ST_NOEXEC else None
+
+
+if "TMPDIR" not in os.environ and (_folder := _folder_in_memory()) is not None:
+    os.environ["TMPDIR"] = tempfile.tempdir = _folder
 
 # The machine may be shared and slow: neither deadlines nor slow generation say anything about the code.
 settings.register_profile(

@@ -176,12 +176,16 @@ class Assembler:
         )
 
 
+_CHECKS = 5  # a signal that comes while the verifier is at work ends it, so it is asked again
+
+
 def load_program(code: bytes) -> int:
     """The descriptor of a program for traffic control. Raises `Unavailable`, with the verifier's last words."""
     instructions, licence = ctypes.create_string_buffer(code), ctypes.create_string_buffer(b"Apache-2.0")
     log = ctypes.create_string_buffer(1 << 20)
     places = ctypes.addressof(instructions), ctypes.addressof(licence)
-    for told in ((0, 0, 0), (1, len(log), ctypes.addressof(log))):  # it is asked for its log where it refuses
+    quiet, told_why = (0, 0, 0), (1, len(log), ctypes.addressof(log))
+    for told in (*[quiet] * _CHECKS, told_why):  # it is asked for its log where it refuses
         try:
             return _bpf(_PROG_LOAD, _attributes("=IIQQIIQ", _SCHED_CLS, len(code) // 8, *places, *told))
         except OSError as error:
