@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from authority_world import PromptClient, World
 from stack import Stack, wait_until
 
-from tallystick.authority.core import Core
-from tallystick.errors import Refused
 from tallystick.ledger.contracts import execute
 from tallystick.ledger.contracts.settings import VERSIONS
 
@@ -30,22 +29,25 @@ def test_the_contracts_of_a_release_are_activated_when_an_instance_begins(
         assert stack.node.ledger.query(lambda state: state.row(VERSIONS())) == found
 
 
-def test_blocks_that_overtake_an_activation_delay_it_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However slow the way to the ledger is."""
-    submit = Core._submit
+class SlowClient(PromptClient):
+    """Nine blocks are made while a transaction is on its way."""
 
-    def submit_late(core: Core, number: int, data: bytes) -> Refused | None:
-        assert core.ledger.head is not None
-        named = core.ledger.head.height
-        wait_until(lambda: stack.node.ledger.height >= named + 9)
-        return submit(core, number, data)
+    def submit(self, transaction: bytes) -> None:
+        for _ in range(9):
+            self.ledger.flush(int(self.clock.now() * 1000))
+        super().submit(transaction)
 
-    monkeypatch.setitem(execute.CONTRACTS, ("later", 1), {90: _accept})
-    monkeypatch.setattr(Core, "_submit", submit_late)
-    with Stack(tmp_path, node={"block_ms": 10}) as stack:
-        wait_until(lambda: stack.node.ledger.query(lambda state: state.row(VERSIONS())) is not None)
+
+def test_blocks_that_overtake_an_activation_delay_it_and_no_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.ledger_client = SlowClient(world.ledger, world.clock)
+    world.authority.core.store.set_meta("founding", b"\x01")
+    world.reopen()
+    for _ in range(4):
+        world.authority.work()
+    found = world.ledger.query(lambda state: state.row(VERSIONS())) or []
+    assert {name: version for name, version, _ in found} == execute.newest()
+    assert world.authority.core.store.meta("founding") is None
 
 
 def _accept(call: object, entry: object) -> None:
