@@ -14,6 +14,7 @@ where there is room, unless `TMPDIR` names another place, and what a failed test
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import random
 import re
@@ -217,22 +218,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(FOLDER_MARKERS[part])
 
 
-def _patient(parse: Callable[..., Any]) -> Callable[..., Any]:
+def _undisturbed(parse: Callable[..., Any]) -> Callable[..., Any]:
     """CPython 3.11 has one count of depth for all syntax trees. Where one is made while another is, as by the traceback
     of something that the collector ends, that one is told of a mismatch, and a test that fails ends the whole run
-    (python/cpython#106905, pytest#10763). Each try has a count of its own."""
+    (python/cpython#106905, pytest#10763). The collector waits; it would also take most of the time."""
 
     @wraps(parse)
-    def try_again(*given: Any, **named: Any) -> Any:
-        for _ in range(20):
-            with suppress(SystemError):
-                return parse(*given, **named)
-        return parse(*given, **named)
+    def parse_undisturbed(*given: Any, **named: Any) -> Any:
+        was_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return parse(*given, **named)
+        finally:
+            if was_collecting:
+                gc.enable()
 
-    return try_again
+    return parse_undisturbed
 
 
-ast.parse = _patient(ast.parse)
+ast.parse = _undisturbed(ast.parse)
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays to the end, and is millions of objects: the collector need not look."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
