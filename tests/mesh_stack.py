@@ -213,8 +213,8 @@ class MeshTown:
         return token
 
     def is_whole(self, token: bytes, *members: Session) -> bool:
-        """Whether these have links of the topic."""
-        return all(self.node_of(one).station.node.matching.links(self.pseudonym(token)) for one in members)
+        """Whether these have links of the topic, and for themselves: what comes to a forwarder is passed on alone."""
+        return all(is_in(self.node_of(one).station, self.pseudonym(token)) for one in members)
 
     def pseudonym(self, token: bytes) -> bytes:
         return self.maker.topic("", token, reads=True, publishes=False).key.pseudonym
@@ -223,6 +223,11 @@ class MeshTown:
         for node in self.nodes.values():
             node.end()
         self.forwarders.end()
+
+
+def is_in(station: MeshStation, pseudonym: bytes) -> bool:
+    """Whether it has links of the topic, and is there for itself."""
+    return bool(station.node.matching.links(pseudonym)) and station.node.community.is_ours(pseudonym)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from shutil import copytree
 
 import pytest
 from commands import Fleet, done, refused, running
-from mesh_stack import MemberNode
+from mesh_stack import MemberNode, is_in
 from stack import CHEAP, PASSPHRASE, wait_until
 
 from tallystick.carriers.mesh.station import MeshOutside
@@ -68,7 +68,7 @@ def test_rows_travel_over_a_mesh_with_keys_from_the_authority(fleet: Fleet, cont
         assert at_car.station._topics[0].guise == 1
         done("mesh", "join", "brakes", "--node-url", at_reader.url, "--home", reader)
         pseudonym = at_reader.station._topics[0].key.pseudonym
-        wait_until(lambda: all(one.station.node.matching.links(pseudonym) for one in (at_car, at_reader)))
+        wait_until(lambda: all(is_in(one.station, pseudonym) for one in (at_car, at_reader)))
         sent = done("publish", "brakes", "-", "--home", car, stdin=b'{"vin": "V", "seq": 7}\n')
         assert "1 row in 1 parcel to brakes, stored" in sent.out  # all that a mesh can tell
         assert "anonymity is thin" in sent.err
@@ -114,7 +114,7 @@ def test_a_running_node_gets_later_keys_over_the_mesh(fleet: Fleet, contacts: st
         done("mesh", "join", "brakes", "--updates", "mesh-keys", "--node-url", at_reader.url, "--home", reader)
         done("mesh", "join", "--home", reader)  # which keeps in mind where updates come
         pseudonym = at_owner.station._topics[0].key.pseudonym
-        wait_until(lambda: all(one.station.node.matching.links(pseudonym) for one in (at_owner, at_reader)))
+        wait_until(lambda: all(is_in(one.station, pseudonym) for one in (at_owner, at_reader)))
         care, before = at_reader._care, at_reader.mesh.kit
         assert care is not None
         assert care.round() == 0

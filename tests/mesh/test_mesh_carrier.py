@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from actors import Hand, read_rows, reason, rows, stored
-from mesh_stack import MeshTown, mesh_of
+from mesh_stack import MeshTown, is_in, mesh_of
 from stack import READ, WRITE, impatient, wait_until
 from without import without
 
@@ -177,8 +177,7 @@ def test_locks_go_at_the_start_of_a_lane_and_again_and_again(town: MeshTown, car
     watcher, taken = town.forwarders.stations[0], town.forwarders.taken[0]
     taken.clear()
     watcher.change([town.maker.topic("watcher", token, reads=True, publishes=False)])
-    pseudonym = town.pseudonym(token)
-    wait_until(lambda: bool(watcher.node.matching.links(pseudonym)))
+    wait_until(lambda: is_in(watcher, town.pseudonym(token)))
     hand = Hand(car, name, node=car.carrier)
     count = 2 * keeping.AGAIN_PARCELS + 1
     for outcome in hand.send(*(hand.seal(number) for number in range(count))):
