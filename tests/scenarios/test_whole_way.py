@@ -170,17 +170,17 @@ def test_one_record_enters_few_modules(tmp_path: Path) -> None:
                 read_all(subscriber, 1)
                 stack.stop_authority()
                 ways = []
-                for number in range(1, 9):  # on a slow machine some are asked for again, or wait
+                for number in range(1, 25):  # on a slow machine most are asked for again, or wait
                     entered.clear()
                     is_counting.set()
                     publisher.produce({"vin": "V", "seq": number, "speed": 1.0})
                     assert publisher.flush(30) == 0
                     read_all(subscriber, 1)
                     is_counting.clear()
-                    ways.append({name for name in set(entered) if name.partition(".")[0] == "tallystick"})
+                    ways.append(sorted(name for name in set(entered) if name.partition(".")[0] == "tallystick"))
     finally:
         threading.setprofile(None)
         sys.setprofile(None)
-    modules = set.intersection(*ways)
-    assert {"tallystick.client.publish", "tallystick.client.subscribe"} <= modules
-    assert len(modules) <= 80, sorted(modules)
+    modules = min(ways, key=len)
+    assert {"tallystick.client.publish", "tallystick.client.subscribe"} <= set(modules)
+    assert len(modules) <= 80, modules

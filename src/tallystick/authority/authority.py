@@ -60,7 +60,7 @@ A = TypeVar("A")
 CHECKPOINT_FOLDER = "checkpoints"
 
 _ANSWERS_KEPT_S = 600  # beyond the freshness of any signed request
-_SOON_BLOCKS = 2  # an activation must name a height that is yet to come when it is executed; more at each try
+_SOON_BLOCKS = 2  # an activation must name a height that is yet to come when it is executed, so each try waits longer
 _SOON_BLOCKS_MAX = 1 << 10
 _OPERATORS_KINDS = (
     *(EntryKind.SET, EntryKind.ACTIVATE, EntryKind.WITHDRAW_ACTIVATION, EntryKind.LIFT, EntryKind.ASSIGN),
@@ -221,9 +221,7 @@ class Authority:
         with core.store.transaction():
             if missing:
                 core.queue([entries.activate(*one, head.height + self._soon_blocks) for one in missing])
-                self._soon_blocks = min(
-                    2 * self._soon_blocks, _SOON_BLOCKS_MAX
-                )  # where blocks overtake us, it is refused
+                self._soon_blocks = min(2 * self._soon_blocks, _SOON_BLOCKS_MAX)
             else:
                 core.store.set_meta("founding", None)
 
