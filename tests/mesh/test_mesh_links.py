@@ -20,6 +20,7 @@ from tallystick.carriers.mesh.link_layer import Dial
 from tallystick.carriers.mesh.linked import LinkLost
 from tallystick.crypto.exchange import ExchangeKey
 from tallystick.errors import Malformed
+from tallystick.runtime.effects import WakeAt, Woken
 from tallystick.runtime.network import Link
 from tallystick.runtime.sources import SeededEntropy
 
@@ -44,6 +45,16 @@ def test_every_message_arrives_once_over_links_that_lose_repeat_and_reorder(dial
     for who, to in (("anna", "bert"), ("bert", "anna")):
         assert Counter(world.heard(to)) == Counter(message for _, _, message in scripts[who])
         assert world.losses(who) == []
+
+
+def test_a_beat_that_was_missed_is_not_made_up() -> None:
+    """Whoever is late, and beat all the more for it, would hear the less."""
+    world = LinkWorld()
+    world.add("anna", "bert")
+    world.add("bert", "anna")
+    late = 10 + 7.5 * LIMITS.beat_s
+    effects = world.run(10).layer("anna").receive(Woken(), late)
+    assert [one for one in effects if isinstance(one, WakeAt)] == [WakeAt(late + LIMITS.beat_s)]
 
 
 def test_on_a_link_that_hardly_carries_a_message_arrives_or_is_known_lost(seed: int) -> None:
