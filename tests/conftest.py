@@ -239,12 +239,6 @@ def _undisturbed(parse: Callable[..., Any]) -> Callable[..., Any]:
 ast.parse = _undisturbed(ast.parse)
 
 
-def pytest_collection_finish() -> None:
-    """What is there before the first test stays to the end, and is millions of objects: the collector need not look."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that is run once more finds a new world: what its first attempt left in its module's, or in that of its
