@@ -6,7 +6,7 @@ them need not show anybody anything, and the right behind a permit may come back
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -238,7 +238,7 @@ class Kafka:
     def make_user(self, name: str, password: bytes) -> None:
         self.passwords.add(name)
 
-    def group_offsets(self, groups: Sequence[bytes]) -> dict[Spot, int]:
+    def group_offsets(self, spots: Collection[Spot]) -> dict[Spot, int]:
         return {}
 
 

@@ -133,7 +133,7 @@ class KafkaInMemory:
     def change_access(self, add: Any, remove: Any) -> None:
         self.entries = (self.entries | set(add)) - set(remove)
 
-    def group_offsets(self, groups: Any) -> dict[Any, int]:
+    def group_offsets(self, spots: Any) -> dict[Any, int]:
         return {}
 
     def forget_users(self, names: Any) -> None:

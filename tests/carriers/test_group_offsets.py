@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 
-from tallystick.carriers.kafka.administration import Spot
-from tallystick.carriers.kafka.reconcile import GROUPS_AT_ONCE, REFRESH_LOOKS, Drift, Offsets
+from tallystick.carriers.kafka.administration import GROUPS_AT_ONCE, Spot
+from tallystick.carriers.kafka.reconcile import REFRESH_LOOKS, Drift, Offsets
 from tallystick.carriers.storage import Place
 from tallystick.errors import Unavailable
 
@@ -17,13 +17,13 @@ class Copies:
 
     def __init__(self) -> None:
         self.offsets: dict[Spot, int] = {}
-        self.asked: list[list[bytes]] = []
+        self.asked: list[set[bytes]] = []
         self.written = 0
         self.in_use = False
 
-    def group_offsets(self, groups: Sequence[bytes]) -> dict[Spot, int]:
-        self.asked.append(list(groups))
-        return {spot: offset for spot, offset in self.offsets.items() if spot.group in groups}
+    def group_offsets(self, spots: Collection[Spot]) -> dict[Spot, int]:
+        self.asked.append({spot.group for spot in spots})
+        return {spot: self.offsets[spot] for spot in spots if spot in self.offsets}
 
     def set_group_offsets(self, offsets: Mapping[Spot, int]) -> None:
         if self.in_use:

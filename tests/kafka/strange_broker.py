@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 
 KAFKA_0_10 = {0: 2, 1: 3, 2: 1, 3: 2, 8: 2, 9: 2, 10: 0, 15: 0, 16: 0, 18: 0, 19: 1, 20: 1}  # request: newest version
 NO_KAFKA: Mapping[int, int] = {}  # hangs up on whoever asks
-METADATA, API_VERSIONS = 3, 18
-UNSUPPORTED_VERSION = 35
+METADATA, OFFSETS_OF_GROUP, COORDINATOR, API_VERSIONS = 3, 9, 10, 18
+NOT_COORDINATOR, UNSUPPORTED_VERSION = 16, 35
 
 
 class StrangeBroker(socketserver.ThreadingTCPServer):
@@ -50,6 +50,10 @@ class _Conversation(socketserver.BaseRequestHandler):
             return struct.pack(">i", number) + self._versions(version)
         if kind == METADATA and self.server.versions:
             return struct.pack(">i", number) + self._metadata()
+        if kind == COORDINATOR and self.server.versions:
+            return struct.pack(">ih", number, 0) + self._broker()
+        if kind == OFFSETS_OF_GROUP and self.server.versions:  # which another broker looks after by now
+            return struct.pack(">iih", number, 0, NOT_COORDINATOR)
         return b""
 
     def _versions(self, asked: int) -> bytes:
@@ -60,9 +64,11 @@ class _Conversation(socketserver.BaseRequestHandler):
 
     def _metadata(self) -> bytes:
         """Version 2: one broker, which is the controller, and no topics."""
+        return struct.pack(">i", 1) + self._broker() + struct.pack(">hhii", -1, -1, 1, 0)
+
+    def _broker(self) -> bytes:
         host, port = str(self.server.server_address[0]).encode(), self.server.server_address[1]
-        broker = struct.pack(">ih", 1, len(host)) + host + struct.pack(">ih", port, -1)
-        return struct.pack(">i", 1) + broker + struct.pack(">hii", -1, 1, 0)
+        return struct.pack(">ih", 1, len(host)) + host + struct.pack(">i", port)
 
 
 @contextmanager

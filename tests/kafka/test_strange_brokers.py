@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from commands import done
 from stack import wait_until
 from strange_broker import KAFKA_0_10, NO_KAFKA, strange_broker
 
+from tallystick.carriers.kafka.administration import GROUPS_AT_ONCE, Spot
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
 from tallystick.engines.kafka import Certificates
@@ -90,6 +92,31 @@ def test_a_producer_that_a_broker_ended_for_good_is_replaced() -> None:
             assert "Idempotent producer not supported" in str(error)
             assert error.hint == "Kafka 4.0 or newer is needed"
         client.close()
+
+
+# The same question, asked as an administrator asks.
+AS_AN_ADMINISTRATOR = """
+import resource, sys
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+admin = AdminClient({"bootstrap.servers": sys.argv[1]})
+admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")])["g"].result(20)
+"""
+
+
+def test_a_broker_that_leaves_a_group_to_another_ends_nobody() -> None:
+    with strange_broker(KAFKA_0_10) as server:
+        client = KafkaClient({"bootstrap.servers": server.address})
+        error = told(lambda: client.group_offsets([Spot(b"g" * 16, PLACE)], timeout_s=2))
+        assert isinstance(error, Unavailable)
+        assert "Not coordinator" in str(error)
+        for number in range(GROUPS_AT_ONCE + 2):
+            told(partial(client.group_offsets, [Spot(bytes([number] * 16), PLACE)], timeout_s=0.05))
+        assert len(client._named) == GROUPS_AT_ONCE  # and their threads
+        client.close()
+        asked = subprocess.run([sys.executable, "-c", AS_AN_ADMINISTRATOR, server.address], check=False)
+    assert asked.returncode == -signal.SIGSEGV, "the library is mended: an administrator may ask it for groups again"
 
 
 @pytest.mark.parametrize("whose", ["broker", "client"])

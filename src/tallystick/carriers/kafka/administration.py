@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from tallystick.carriers.kafka.consumers import put_away
 from tallystick.carriers.kafka.failures import FINAL, explain, is_final, library, translated
 from tallystick.carriers.storage import Place
 from tallystick.errors import Misuse, Unavailable
@@ -23,6 +24,7 @@ PARCEL_BYTES_MAX = 16 << 20  # what a topic of ours takes; guards hold publisher
 ASK_S = 15.0  # one administrative request
 SCRAM_ROUNDS = 8192
 USERS_AT_ONCE = 500  # in one request
+GROUPS_AT_ONCE = 16  # for each a consumer is kept, of four threads
 BACK_OFF_MS = 500, 2_000  # between attempts to reach a broker, at first and at most
 HEARD_S = 10.0  # how long an error of a connection explains why nothing is answered
 TOPIC_SETTINGS = {  # what a sealed topic must not be changed from: deleting is for `retire` alone
@@ -76,6 +78,7 @@ class Administration:
         self._heard: tuple[Any, float] | None = None  # an error that does not pass by itself, and when we heard it
         self._lock = threading.Lock()
         self._admin: Any = None
+        self._named: dict[bytes, Any] = {}  # consumers by the groups in whose names they ask, the last one last
 
     def _hear(self, error: Any) -> None:
         """What the library tells about its connections; it goes on trying by itself."""
@@ -219,36 +222,53 @@ class Administration:
 
     # Groups.
 
-    def group_offsets(self, groups: Sequence[bytes]) -> dict[Spot, int]:
-        """What Kafka holds of these groups' offsets in sealed topics."""
-        asked = library("confluent_kafka").ConsumerGroupTopicPartitions
-        with self._asking("read the offsets of groups"):
-            futures = {
-                group: self.admin.list_consumer_group_offsets([asked(group.hex())], request_timeout=ASK_S)[group.hex()]
-                for group in groups
-            }
-            found = {group: future.result(ASK_S).topic_partitions for group, future in futures.items()}
-        return {
-            Spot(group, Place(token, one.partition)): one.offset
-            for group, partitions in found.items()
-            for one in partitions
-            if (token := token_of(one.topic)) and one.offset >= 0
-        }
+    def group_offsets(self, spots: Collection[Spot], timeout_s: float = ASK_S) -> dict[Spot, int]:
+        """What Kafka holds of these, as far as it holds any."""
+        partition, found = library("confluent_kafka").TopicPartition, dict[Spot, int]()
+        with self._in_their_names({spot.group for spot in spots}) as consumers:
+            for group, consumer in consumers.items():
+                places = [spot.place for spot in spots if spot.group == group]
+                asked = [partition(place.token.hex(), place.partition) for place in places]
+                with self._asking(f"read the offsets of group {group.hex()}"):
+                    consumer.poll(0)  # what it heard
+                    answers = consumer.committed(asked, timeout=timeout_s)
+                stands = {(one.topic, one.partition): one.offset for one in answers}
+                found |= {Spot(group, one): stands[one.token.hex(), one.partition] for one in places}
+        return {spot: offset for spot, offset in found.items() if offset >= 0}
 
     def set_group_offsets(self, offsets: Mapping[Spot, int]) -> None:
         """Write the offsets of one group; refused by Kafka while somebody reads in its name."""
-        kafka = library("confluent_kafka")
-        (group,) = {spot.group.hex() for spot in offsets}
-        partitions = [
-            kafka.TopicPartition(spot.place.token.hex(), spot.place.partition, offset)
-            for spot, offset in offsets.items()
-        ]
-        asked = kafka.ConsumerGroupTopicPartitions(group, partitions)
-        with self._asking(f"write the offsets of group {group}"):
-            answer = self.admin.alter_consumer_group_offsets([asked], request_timeout=ASK_S)[group].result(ASK_S)
-            for one in answer.topic_partitions:
+        partition = library("confluent_kafka").TopicPartition
+        (group,) = {spot.group for spot in offsets}
+        told = [partition(spot.place.token.hex(), spot.place.partition, offset) for spot, offset in offsets.items()]
+        act = f"write the offsets of group {group.hex()}"
+        with self._in_their_names({group}) as consumers, self._asking(act):
+            for one in consumers[group].commit(offsets=told, asynchronous=False):
                 if one.error is not None:
-                    raise explain(one.error, f"write the offsets of group {group}")
+                    raise explain(one.error, act)
+
+    @contextmanager
+    def _in_their_names(self, groups: Collection[bytes]) -> Iterator[dict[bytes, Any]]:
+        """A consumer in the name of each group, which never joins it.
+
+        Threat: asked as an administrator asks, the library falls over the answer that another broker looks after the
+        group by now (librdkafka#5315), and the process with it: whoever restarts a broker would end every gateway.
+        """
+        with self._lock:
+            held = {group: self._named.pop(group, None) or self._consumer_of(group) for group in sorted(groups)}
+        try:
+            yield held
+        finally:
+            with self._lock:
+                self._named |= held  # which are the last now
+                over = [self._named.pop(group) for group in list(self._named)[:-GROUPS_AT_ONCE]]
+            put_away(over)
+
+    def _consumer_of(self, group: bytes) -> Any:
+        patience = str(int(ASK_S * 1000))
+        own = {"group.id": group.hex(), "socket.timeout.ms": patience, "session.timeout.ms": patience}
+        with translated("open a Kafka consumer"):
+            return library().Consumer({**self._settings, **own, "enable.auto.commit": "false"})
 
 
 def _found(topic: Any) -> FoundTopic:

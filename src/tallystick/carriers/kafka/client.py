@@ -267,9 +267,11 @@ class KafkaClient(Administration):
                         self._producer.flush(1.0)
                 except TallystickError as error:
                     log.info("%s", error)  # whoever waited for it was not told that it is stored
-            held = [self._producer, self._transactional, self._admin, *(reader.consumer for reader in self._idle)]
+            held = [self._producer, self._transactional, self._admin, *self._named.values()]
+            held += [reader.consumer for reader in self._idle]
             self._producer = self._transactional = self._admin = None
             self._idle.clear()
+            self._named.clear()
         put_away(held)  # and the threads of each with it
 
 

@@ -47,6 +47,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.carriers.kafka.administration import (
+    GROUPS_AT_ONCE,
     TOPIC_SETTINGS,
     AccessEntry,
     Administration,
@@ -65,7 +66,6 @@ log = logging.getLogger(__name__)
 ANY_S = 5.0  # for any broker to answer
 GONE, REPLACED = "is gone", "was deleted, and another was made under its name"
 USER, ANYBODY = "User:", "User:*"
-GROUPS_AT_ONCE = 64  # a look; with more groups than that each has its turn
 REFRESH_LOOKS = 20_000  # some hours: Kafka forgets an idle group's offsets after a week (offsets.retention.minutes)
 
 
@@ -307,11 +307,10 @@ class Offsets:
         """Bring Kafka to what the ledger says of some groups, in turn. Returns what was moved behind the ledger's
         back."""
         groups = self._next_groups({spot.group for spot in wanted})
-        found, stale, moved = self._kafka.group_offsets(sorted(groups)), dict[Spot, int](), list[Drift]()
+        looked_at = {spot: offset for spot, offset in wanted.items() if spot.group in groups}
+        found, stale, moved = self._kafka.group_offsets(looked_at), dict[Spot, int](), list[Drift]()
         self._looks += 1
-        for spot, expected in wanted.items():
-            if spot.group not in groups:
-                continue
+        for spot, expected in looked_at.items():
             shown = found.get(spot, 0)
             if shown == expected:
                 self._agree(spot, shown)
@@ -337,7 +336,7 @@ class Offsets:
     def _next_groups(self, groups: Collection[bytes]) -> set[bytes]:
         waiting = sorted(groups)
         self._turn %= max(1, len(waiting))
-        chosen = (waiting[self._turn :] + waiting[: self._turn])[:GROUPS_AT_ONCE]
+        chosen = (waiting[self._turn :] + waiting[: self._turn])[:GROUPS_AT_ONCE]  # with more, each has its turn
         self._turn += len(chosen)
         return set(chosen)
 
