@@ -252,7 +252,7 @@ class Administration:
         """A consumer in the name of each group, which never joins it.
 
         Threat: asked as an administrator asks, the library falls over the answer that another broker looks after the
-        group by now (librdkafka#5315), and the process with it: whoever restarts a broker would end every gateway.
+        group by now (decision 84), and the process with it: whoever restarts a broker would end every gateway.
         """
         with self._lock:
             held = {group: self._named.pop(group, None) or self._consumer_of(group) for group in sorted(groups)}
