@@ -70,7 +70,7 @@ def two(tmp_path: Path) -> Iterator[tuple[Stack, Second]]:
 
 
 def shared_topic(stack: Stack, owner: Session, *notaries: bytes) -> tuple[str, bytes]:
-    """One of whose partitions each notary has some first: by chance, that is not every topic's."""
+    """A topic in which each notary comes first in some partition; by chance one may come first in all."""
     name = "brakes"
     while True:
         token = stack.topic(owner, name, SCHEMA, partitions=PARTITIONS)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tallystick.carriers.kafka.consumers import put_away
+from tallystick.carriers.kafka.consumers import partition_at, put_away
 from tallystick.carriers.kafka.failures import FINAL, explain, is_final, library, translated
 from tallystick.carriers.storage import Place
 from tallystick.errors import Misuse, Unavailable
@@ -223,24 +223,22 @@ class Administration:
     # Groups.
 
     def group_offsets(self, spots: Collection[Spot], timeout_s: float = ASK_S) -> dict[Spot, int]:
-        """What Kafka holds of these, as far as it holds any."""
-        partition, found = library("confluent_kafka").TopicPartition, dict[Spot, int]()
+        """What Kafka holds of these, as far as it holds any; it has `timeout_s` for all of them."""
+        found, deadline = dict[Spot, int](), time.monotonic() + timeout_s
         with self._in_their_names({spot.group for spot in spots}) as consumers:
             for group, consumer in consumers.items():
-                places = [spot.place for spot in spots if spot.group == group]
-                asked = [partition(place.token.hex(), place.partition) for place in places]
+                asked = [partition_at(spot.place, 0) for spot in spots if spot.group == group]
                 with self._asking(f"read the offsets of group {group.hex()}"):
                     consumer.poll(0)  # what it heard
-                    answers = consumer.committed(asked, timeout=timeout_s)
-                stands = {(one.topic, one.partition): one.offset for one in answers}
-                found |= {Spot(group, one): stands[one.token.hex(), one.partition] for one in places}
-        return {spot: offset for spot, offset in found.items() if offset >= 0}
+                    answers = consumer.committed(asked, timeout=max(0.0, deadline - time.monotonic()))
+                places = [(Place(bytes.fromhex(one.topic), one.partition), one.offset) for one in answers]
+                found |= {Spot(group, place): offset for place, offset in places if offset >= 0}
+        return found
 
     def set_group_offsets(self, offsets: Mapping[Spot, int]) -> None:
         """Write the offsets of one group; refused by Kafka while somebody reads in its name."""
-        partition = library("confluent_kafka").TopicPartition
         (group,) = {spot.group for spot in offsets}
-        told = [partition(spot.place.token.hex(), spot.place.partition, offset) for spot, offset in offsets.items()]
+        told = [partition_at(spot.place, offset) for spot, offset in offsets.items()]
         act = f"write the offsets of group {group.hex()}"
         with self._in_their_names({group}) as consumers, self._asking(act):
             for one in consumers[group].commit(offsets=told, asynchronous=False):

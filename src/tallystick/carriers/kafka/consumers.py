@@ -126,7 +126,7 @@ class RangeReader:
         if self.is_at(place, first):
             return
         self._ahead.clear()
-        self.consumer.assign([_partition(place, first)])
+        self.consumer.assign([partition_at(place, first)])
         self._place, self.at = place, first
 
     def next(self, count_max: int, accept: Callable[[Record], bool]) -> Record | None:
@@ -145,7 +145,7 @@ class RangeReader:
     def leave(self) -> None:
         """The range is read: fetch on where more lies ahead."""
         assert self._place is not None
-        _, end = self.consumer.get_watermark_offsets(_partition(self._place, 0), cached=True)
+        _, end = self.consumer.get_watermark_offsets(partition_at(self._place, 0), cached=True)
         if self._ahead or self.at < end:
             self._left_at = time.monotonic()
         else:
@@ -159,7 +159,7 @@ class RangeReader:
     @property
     def _position(self) -> int:
         assert self._place is not None
-        return int(max(0, self.consumer.position([_partition(self._place, 0)])[0].offset))
+        return int(max(0, self.consumer.position([partition_at(self._place, 0)])[0].offset))
 
 
 def choose(readers: list[RangeReader], place: Place, first: int) -> RangeReader | None:
@@ -188,7 +188,7 @@ class Tail:
         if wanted == self._next:
             return
         with translated("follow partitions"):
-            self._consumer.assign([_partition(place, at) for place, at in wanted.items()])
+            self._consumer.assign([partition_at(place, at) for place, at in wanted.items()])
         self._next = wanted
 
     def poll(self, timeout_s: float) -> dict[Place, list[Record]]:
@@ -218,5 +218,5 @@ class Tail:
         put_away(held)
 
 
-def _partition(place: Place, offset: int) -> Any:
+def partition_at(place: Place, offset: int) -> Any:
     return library().TopicPartition(place.token.hex(), place.partition, offset)
