@@ -7,6 +7,7 @@ import socketserver
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -23,6 +24,7 @@ class StrangeBroker(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Conversation)
         self.versions, self.tls = versions, tls
         self.conversations = 0
+        self.group_error, self.group_pause_s = NOT_COORDINATOR, 0.0  # whoever asks for a group's offsets is told so
 
     @property
     def address(self) -> str:
@@ -52,8 +54,9 @@ class _Conversation(socketserver.BaseRequestHandler):
             return struct.pack(">i", number) + self._metadata()
         if kind == COORDINATOR and self.server.versions:
             return struct.pack(">ih", number, 0) + self._broker()
-        if kind == OFFSETS_OF_GROUP and self.server.versions:  # which another broker looks after by now
-            return struct.pack(">iih", number, 0, NOT_COORDINATOR)
+        if kind == OFFSETS_OF_GROUP and self.server.versions:
+            time.sleep(self.server.group_pause_s)
+            return struct.pack(">iih", number, 0, self.server.group_error)
         return b""
 
     def _versions(self, asked: int) -> bytes:

@@ -119,6 +119,17 @@ def test_a_broker_that_leaves_a_group_to_another_ends_nobody() -> None:
     assert asked.returncode == -signal.SIGSEGV, "the library is mended: an administrator may ask it for groups again"
 
 
+def test_a_broker_that_is_slow_with_every_group_holds_nobody_up_for_each_of_them() -> None:
+    """Whoever anchors waits for it meanwhile."""
+    spots = [Spot(bytes([number] * 16), PLACE) for number in range(3)]
+    with strange_broker(KAFKA_0_10) as server:
+        client = KafkaClient({"bootstrap.servers": server.address})
+        server.group_error, server.group_pause_s = 0, 1.0
+        assert client.group_offsets(spots, timeout_s=60) == {}
+        assert isinstance(told(lambda: client.group_offsets(spots, timeout_s=1.5)), Unavailable)
+        client.close()
+
+
 @pytest.mark.parametrize("whose", ["broker", "client"])
 def test_a_certificate_that_is_not_believed_is_told_as_such_and_not_as_a_broker_that_is_down(
     whose: str, tmp_path: Path
